@@ -1,11 +1,71 @@
 """Registers what this project adds to verl, each thing right after the upstream module that holds its registry was imported.
 
-`verl_overlay` calls `register` at the end of `import verl`. Nothing heavy may be imported at the top of this module.
+`verl_overlay` calls `register` at the end of `import verl`. Nothing heavy may be imported at the top of this module: each
+hook imports what it needs when it runs. `require_registered` is what entry points call, because upstream logs a plugin's
+exception at DEBUG level only.
 """
 
+import warnings
 from collections.abc import Callable
 from types import ModuleType
 
+from verl.plugin.platform import PlatformRegistry, get_platform
 
-def register(after_import: Callable[[str, Callable[[ModuleType], None]], None]) -> None:
+Hook = Callable[[ModuleType], None]
+
+_REGISTERED: set[str] = set()
+
+
+def _on_cpu(adapter_name: str) -> Hook:
+    """A hook that runs the named function of `cpu_adapters` when the platform is the CPU."""
+
+    def hook(module: ModuleType) -> None:
+        if get_platform().device_name == "cpu":
+            from verl.plugin import cpu_adapters
+
+            getattr(cpu_adapters, adapter_name)(module)
+
+    return hook
+
+
+def _hf_replica(module: ModuleType) -> None:
+    def load() -> type:
+        from verl.workers.rollout.hf_rollout_server.replica import HFReplica
+
+        return HFReplica
+
+    module.RolloutReplicaRegistry.register("hf", load)  # type: ignore[attr-defined]
+
+
+def _hf_adapter(module: ModuleType) -> None:
+    module._ROLLOUT_REGISTRY[("hf", "async")] = "verl.workers.rollout.hf_rollout_server.adapter.HFServerAdapter"  # type: ignore[attr-defined]
+
+
+def register(after_import: Callable[[str, Hook], None]) -> None:
     """Hands every hook of this project to `after_import(upstream module, hook)`."""
+    # Upstream imports every engine it knows and warns about each one that is not installed, in every process.
+    warnings.filterwarnings("ignore", message=".* engine is not available: ")
+
+    from verl.plugin.platform.platform_cpu import PlatformCPU
+
+    PlatformRegistry.register("cpu")(PlatformCPU)
+
+    after_import("verl.utils.distributed", _on_cpu("gloo_process_group"))
+    after_import("verl.workers.engine.fsdp.transformer_impl", _on_cpu("unpinned_offload"))
+    after_import("verl.workers.engine.fsdp.transformer_impl", _on_cpu("fsdp_engines"))
+    after_import("verl.workers.rollout.replica", _hf_replica)
+    after_import("verl.workers.rollout.base", _hf_adapter)
+    _REGISTERED.add("classmate_cot")
+
+
+def require_registered() -> None:
+    """Fails when `import verl` did not run `register`.
+
+    Raises:
+        RuntimeError: with the one line that says how to repair the installation.
+    """
+    if "classmate_cot" not in _REGISTERED or PlatformRegistry.get("cpu") is None:
+        raise RuntimeError(
+            "verl did not load the plugin of classmate-cot-verl; run `pip install --no-deps -e .` in the checkout, and unset "
+            "VERL_USE_EXTERNAL_PLUGINS or let it name classmate_cot"
+        )
