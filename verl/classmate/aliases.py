@@ -1,0 +1,139 @@
+"""Other spellings of the options, resolved on the list of Hydra overrides before Hydra composes.
+
+One decision: aliases exist only among what a user types. Behind Hydra there is one canonical key each, so that a
+default can never disagree with an alias, and two spellings that were typed and differ are an error that names both.
+Values are compared as text, never evaluated.
+
+    >>> resolve_aliases(["+reward_model.reward_kwargs.classmate_cot_reward_configs.use_classmate_condition=always"])
+    ['++reward_model.classmate_cot_reward_configs.use_classmate_main_cond=always']
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from verl.classmate.errors import ConfigError
+
+_REWARD = "classmate_cot_reward_configs"
+_GENERATION = "classmate_generation_configs"
+
+_LEAVES = {
+    (_REWARD, "use_classmate_condition"): "use_classmate_main_cond",
+    (_GENERATION, "max_tokens"): "max_new_tokens",
+    (_GENERATION, "classmate_num_return_sequences"): "num_return_sequences",
+}
+_KEYS = {"actor_rollout_ref.model.model_path": "actor_rollout_ref.model.path"}
+_DRGRPO = {
+    "algorithm.adv_estimator": "grpo",
+    "algorithm.norm_adv_by_std_in_grpo": "False",
+    "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-sum-norm",
+    "actor_rollout_ref.actor.use_kl_loss": "False",
+}
+_VALUES = {
+    ("algorithm.adv_estimator", "gdpo"): "gdpo_classmate",
+    (f"reward_model.{_REWARD}.classmate_reward_type", "vanilla"): "vanilla_reward",
+}
+
+
+def resolve_aliases(overrides: Sequence[str]) -> list[str]:
+    """The same overrides in canonical spelling, in the same order; what is no `key=value` or `~key` is passed on.
+
+    `+key` becomes `++key` for canonical keys of ours: they are in the YAML, and Hydra refuses to add what is there.
+
+    Raises:
+        ConfigError: two different spellings of one key were typed with different values.
+    """
+    result: list[str] = []
+    typed: dict[str, tuple[str, str]] = {}
+    for override in overrides:
+        prefix, key, value = _split(override)
+        if key is None:
+            result.append(override)
+            continue
+        for canonical, new_value in _canonical(key, value):
+            if new_value is not None:
+                _check_agreement(typed, canonical, new_value, f"{key}={value}")
+            ours = canonical.startswith("reward_model.") or canonical != key
+            new_prefix = "++" if prefix == "+" and ours else prefix
+            result.append(f"{new_prefix}{canonical}" + ("" if new_value is None else f"={new_value}"))
+    return result
+
+
+def rename_old_keys(mapping: Mapping[str, Any], node: str) -> dict[str, Any]:
+    """Canonical keys for a mapping that a program hands in for `node`, one of the two nested nodes of `reward_model`.
+
+    Raises:
+        ConfigError: both spellings of a key with different values.
+    """
+    result: dict[str, Any] = {}
+    spelling: dict[str, str] = {}
+    for key, value in mapping.items():
+        new = _LEAVES.get((node, key), key)
+        if new in result and result[new] != value:
+            raise ConfigError(f"{node}: {spelling[new]}={result[new]} and {key}={value} disagree; write only {new}")
+        result[new], spelling[new] = value, key
+    return result
+
+
+def _split(override: str) -> tuple[str, str | None, str | None]:
+    if override.startswith("-"):
+        return "", None, None
+    prefix = next((mark for mark in ("++", "+", "~") if override.startswith(mark)), "")
+    key, equals, value = override[len(prefix) :].partition("=")
+    if not equals and prefix != "~":
+        return "", None, None
+    return prefix, key, value if equals else None
+
+
+def _canonical(key: str, value: str | None) -> list[tuple[str, str | None]]:
+    """The canonical overrides for one typed override; more than one only for recipes and switches."""
+    key = _KEYS.get(key, key)
+    if key.startswith("reward_model."):
+        key = "reward_model." + _canonical_reward_key(key.removeprefix("reward_model."))
+    if key == "reward_model.classmate_use_vllm" and value is not None:
+        if value.lower() in ("null", "none"):
+            return []
+        return [("reward_model.classmate_backend", "vllm" if value.lower() == "true" else "hf")]
+    if key == "algorithm.adv_estimator" and value is not None and _text(value) == "drgrpo":
+        return list(_DRGRPO.items())
+    if value is not None:
+        value = _VALUES.get((key, _text(value)), value)
+    return [(key, value)]
+
+
+def _canonical_reward_key(key: str) -> str:
+    """The part after `reward_model.` in canonical spelling."""
+    from verl.classmate.config import ClassmateCotRewardConfig, ClassmateGenerationConfig
+
+    key = key.removeprefix("reward_kwargs.")
+    nodes = {_REWARD: ClassmateCotRewardConfig, _GENERATION: ClassmateGenerationConfig}
+    head, _, rest = key.partition(".")
+    if head in nodes:
+        leaf, dot, tail = rest.partition(".")
+        return f"{head}.{_LEAVES.get((head, leaf), leaf)}{dot}{tail}" if rest else head
+    for node, cls in nodes.items():
+        leaf = _LEAVES.get((node, head), head)
+        if leaf in {field.name for field in dataclasses.fields(cls)}:
+            return f"{node}.{leaf}" + (f".{rest}" if rest else "")
+    return key
+
+
+def _text(value: str) -> str:
+    return value.strip().strip("\"'")
+
+
+def _same(a: str, b: str) -> bool:
+    a, b = _text(a), _text(b)
+    try:
+        return float(a) == float(b)
+    except ValueError:
+        return a.replace(" ", "").lower() == b.replace(" ", "").lower()
+
+
+def _check_agreement(typed: dict[str, tuple[str, str]], canonical: str, value: str, spelling: str) -> None:
+    """Refuses two spellings that differ; the same spelling twice is Hydra's business (the last one wins)."""
+    if canonical in typed:
+        before, old_spelling = typed[canonical]
+        if not _same(before, value) and old_spelling.partition("=")[0] != spelling.partition("=")[0]:
+            raise ConfigError(f"{old_spelling} and {spelling} disagree on {canonical}; write only one of them")
+    typed[canonical] = (value, spelling)

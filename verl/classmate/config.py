@@ -1,0 +1,532 @@
+"""Every option of classmate training, typed, with its meaning and its one default.
+
+One decision: the keys are those that users type (`reward_model.*`, `algorithm.*`); a plain mapping becomes these frozen
+dataclasses once, at start, and nothing behind it looks at a mapping again. Other spellings are in `aliases.py`. Imports
+neither torch nor Ray nor vLLM, so that a wrong key is told before anything heavy starts.
+
+    >>> overrides = resolve_aliases(["reward_model.use_classmate_condition=always"])   # before Hydra composes
+    >>> config = from_mapping(OmegaConf.to_container(hydra_config.reward_model, resolve=True))
+    >>> config.classmate_cot_reward_configs.use_classmate_main_cond
+    'always'
+
+`python -m verl.classmate.config` prints the YAML with all defaults; with `--write` it renews `_classmate_base.yaml`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from verl.classmate.aliases import resolve_aliases
+from verl.classmate.cot import CotMarkers, KeepSpec, parse_keep_rate
+from verl.classmate.errors import ConfigError
+from verl.classmate.typed import parse, render_yaml
+
+__all__ = [
+    "AdvantageConfig",
+    "AlgorithmConfig",
+    "ClassmateCotRewardConfig",
+    "ClassmateGenerationConfig",
+    "ClassmateRewardModelConfig",
+    "ClassmateSpec",
+    "ClassmateVllmConfig",
+    "SamplingSettings",
+    "ValGenerationConfig",
+    "from_mapping",
+    "render_base_yaml",
+    "resolve_aliases",
+]
+
+BASE_YAML = Path(__file__).resolve().parents[1] / "trainer" / "config" / "_classmate_base.yaml"
+DEFAULT_MARKERS = CotMarkers(start="<think>", end="</think>")
+
+Backend = Literal["auto", "hf", "vllm"]
+_REWARD = "reward_model.classmate_cot_reward_configs"
+_GENERATION = "reward_model.classmate_generation_configs"
+_VLLM = "reward_model.classmate_vllm_configs"
+
+# What upstream's legacy_reward_impl.yaml puts under `reward_model`, all null.
+_UPSTREAM_LEGACY_KEYS = (
+    "enable",
+    "enable_resource_pool",
+    "model",
+    "n_gpus_per_node",
+    "nnodes",
+    "num_workers",
+    "reward_loop_class_name",
+    "reward_loop_module_path",
+    "reward_loop_source",
+    "rollout",
+)
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassmateSpec:
+    """One classmate: a frozen model that reads the policy's chain of thought."""
+
+    model: str
+    """Path or hub name of the model."""
+    backend: Backend | None = None
+    """Engine of this classmate; null: reward_model.classmate_backend."""
+    tensor_parallel_size: int | None = None
+    """Devices one engine is spread over; null: reward_model.classmate_vllm_configs.tensor_parallel_size."""
+    gpu_memory_utilization: float | None = None
+    """Share of a device's memory for this engine; null: reward_model.classmate_vllm_configs.gpu_memory_utilization."""
+    weight: float = 1.0
+    """Weight of this classmate in the mean over classmates; only the ratios count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassmateVllmConfig:
+    """Settings of vLLM engines that a classmate does not set itself."""
+
+    gpu_memory_utilization: float = 0.5
+    """Share of a device's memory that each classmate's engine may take."""
+    tensor_parallel_size: int = 1
+    """Devices one engine is spread over."""
+
+    def __post_init__(self) -> None:
+        _require(
+            0 < self.gpu_memory_utilization <= 1,
+            f"{_VLLM}.gpu_memory_utilization: {self.gpu_memory_utilization} is not in (0, 1]; write for instance 0.3",
+        )
+        _require(
+            self.tensor_parallel_size >= 1,
+            f"{_VLLM}.tensor_parallel_size: {self.tensor_parallel_size} is too small; write 1 or more",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValGenerationConfig:
+    """How classmates sample in validation."""
+
+    do_sample: bool = False
+    """Sample with the temperature above, or take the most probable token."""
+    n: int = 1
+    """Answers of each classmate per row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingSettings:
+    """What a classmate is asked for: the training or the validation view of `ClassmateGenerationConfig`."""
+
+    temperature: float
+    """0 means greedy."""
+    top_p: float
+    """Nucleus mass."""
+    top_k: int
+    """Number of most probable tokens; -1 means all."""
+    max_new_tokens: int
+    """Most tokens of one answer."""
+    n: int
+    """Answers (S) of each classmate per row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassmateGenerationConfig:
+    """How classmates sample."""
+
+    max_new_tokens: int = 256
+    """Most tokens of one classmate answer."""
+    do_sample: bool = True
+    """Sample, or take the most probable token."""
+    temperature: float = 0.7
+    """Softmax temperature."""
+    top_p: float = 0.9
+    """Nucleus mass."""
+    top_k: int = -1
+    """Number of most probable tokens to sample from; -1 means all."""
+    num_return_sequences: int = 1
+    """Answers (S) of each classmate per row; all are used."""
+    max_model_len: int | None = None
+    """Context of a classmate in its own tokens; null: max_prompt_length + max_response_length + max_new_tokens."""
+    val_kwargs: ValGenerationConfig = field(default_factory=ValGenerationConfig)
+    """What differs in validation."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_new_tokens", "num_return_sequences"):
+            value = getattr(self, name)
+            _require(value >= 1, f"{_GENERATION}.{name}: {value} is too small; write 1 or more")
+        _require(
+            self.val_kwargs.n >= 1, f"{_GENERATION}.val_kwargs.n: {self.val_kwargs.n} is too small; write 1 or more"
+        )
+        _require(
+            self.temperature >= 0,
+            f"{_GENERATION}.temperature: {self.temperature} is negative; write 0 (greedy) or more",
+        )
+        _require(0 < self.top_p <= 1, f"{_GENERATION}.top_p: {self.top_p} is not in (0, 1]; write 1 to switch it off")
+        _require(
+            self.top_k == -1 or self.top_k >= 1, f"{_GENERATION}.top_k: {self.top_k} is not possible; write -1 for all"
+        )
+        _require(
+            self.max_model_len is None or self.max_model_len > self.max_new_tokens,
+            f"{_GENERATION}.max_model_len: {self.max_model_len} leaves no room for a prompt beside "
+            f"max_new_tokens={self.max_new_tokens}; write a larger number or null",
+        )
+
+    def sampling(self, *, validate: bool) -> SamplingSettings:
+        """The sampling parameters of training or of validation."""
+        sample = self.val_kwargs.do_sample if validate else self.do_sample
+        return SamplingSettings(
+            temperature=self.temperature if sample else 0.0,
+            top_p=self.top_p if sample else 1.0,
+            top_k=self.top_k if sample else -1,
+            max_new_tokens=self.max_new_tokens,
+            n=self.val_kwargs.n if validate else self.num_return_sequences,
+        )
+
+    def context_length(self, *, max_prompt_length: int, max_response_length: int) -> int:
+        """`max_model_len`, or what null stands for, in tokens."""
+        return self.max_model_len or max_prompt_length + max_response_length + self.max_new_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassmateCotRewardConfig:
+    """What is handed to the classmates and how their answers become a reward."""
+
+    classmate_model_name_or_path_list: tuple[str, ...] | None = None
+    """Paths or hub names of the classmates: the short form of reward_model.classmates."""
+    classmate_weights: tuple[float, ...] | None = None
+    """Weights of the classmates of the list above in the mean over classmates; null: all equal."""
+    classmate_reward_weight: float = 1.0
+    """Weight w of the classmate term: of its normalised advantage in gdpo_classmate, of the reward in grpo."""
+    main_reward_weight: float = 1.0
+    """Weight of the main model's own normalised advantage in gdpo_classmate."""
+    classmate_reward_type: Literal["vanilla_reward"] = field(
+        default="vanilla_reward", metadata={"value_aliases": {"vanilla": "vanilla_reward"}}
+    )
+    """What the classmates are given: vanilla_reward hands over the CoT as main_cot_keep_rate cuts it."""
+    classmate_aggregation: Literal["mean", "max"] = "mean"
+    """Over classmates: the (weighted) mean, or the best one."""
+    reward_fusion: Literal["sum", "weighted_average", "base_plus_max"] = "sum"
+    """The fused scalar, with w = classmate_reward_weight, r the main and C the classmate reward behind the condition:
+    sum r + w C, weighted_average (1 - w) r + w C, base_plus_max r + w times the best classmate's."""
+    use_classmate_main_cond: Literal[
+        "always", "no_classmate", "no_classmate_when_main_incorrect", "neg_classmate_when_main_incorrect"
+    ] = "no_classmate_when_main_incorrect"
+    """When the classmate reward counts: always, never, only where the main answer reaches main_correct_threshold, or
+    with the opposite sign where it does not."""
+    main_correct_threshold: float | None = None
+    """Directed main reward from which an answer counts as correct; null: the verifier's own."""
+    token_level_classmate_reward_mode: Literal["all", "classmate_partial"] = "classmate_partial"
+    """Which tokens carry the classmate's advantage: all, or only those handed over (classmate_partial)."""
+    main_cot_keep_rate: float | str = 1
+    """How much of the CoT is handed over: 1, a ratio below 1 (from the start), first-N-tokens or last-N-tokens."""
+    keep_unit: Literal["tokens", "words"] = "tokens"
+    """What a ratio counts: tokens of the main model, or words."""
+    classmate_continue_mode: Literal["continue_cot"] = "continue_cot"
+    """continue_cot: after a whole CoT the classmate answers; a prefix it may first continue."""
+    classmate_close_marker: Literal["auto", "always", "never"] = "auto"
+    """Close marker after the CoT: auto closes where its end was handed over, always also closes prefixes."""
+    classmate_template: Literal["thought_block", "open_assistant_turn"] = "thought_block"
+    """Where the CoT stands: in the classmate's thought, or without markers at the start of its answer."""
+    unfinished_cot: Literal["no_classmate", "close_and_score"] = "no_classmate"
+    """A CoT without close marker: no classmate reward, or closed and scored all the same."""
+    unfinished_main_score: float | Literal["lowest", "exclude"] = "lowest"
+    """Directed reward of a row without answer: the verifier's lowest, a number, or exclude the row."""
+    min_classmate_valid_fraction: float = 0.5
+    """If fewer of the asked rows have a classmate score, the step trains on the main reward alone and logs an error."""
+
+    def __post_init__(self) -> None:
+        parse_keep_rate(self.main_cot_keep_rate, unit=self.keep_unit, path=f"{_REWARD}.main_cot_keep_rate")
+        for name in (
+            "classmate_reward_weight",
+            "main_reward_weight",
+            "main_correct_threshold",
+            "unfinished_main_score",
+        ):
+            value = getattr(self, name)
+            _require(
+                not isinstance(value, float) or math.isfinite(value),
+                f"{_REWARD}.{name}: write a finite number, not {value}",
+            )
+        _require(
+            self.classmate_reward_weight >= 0,
+            f"{_REWARD}.classmate_reward_weight: {self.classmate_reward_weight} is negative; write 0 or more",
+        )
+        _require(
+            self.reward_fusion != "weighted_average" or self.classmate_reward_weight <= 1,
+            f"{_REWARD}.classmate_reward_weight: {self.classmate_reward_weight} is above 1, which reward_fusion="
+            "weighted_average cannot use; write a number from 0 to 1, or reward_fusion=sum",
+        )
+        _require(
+            0 <= self.min_classmate_valid_fraction <= 1,
+            f"{_REWARD}.min_classmate_valid_fraction: {self.min_classmate_valid_fraction} is not in [0, 1]; write 0.5",
+        )
+        weights = self.classmate_weights
+        if weights is not None:
+            names = self.classmate_model_name_or_path_list
+            _require(
+                names is not None and len(weights) == len(names),
+                f"{_REWARD}.classmate_weights: {len(weights)} weights for {len(names or ())} entries of "
+                "classmate_model_name_or_path_list; write one weight per classmate",
+            )
+            _require(
+                all(weight >= 0 for weight in weights) and sum(weights) > 0,
+                f"{_REWARD}.classmate_weights: {list(weights)} must not be negative nor all 0; write [1, 1]",
+            )
+
+    @property
+    def keep(self) -> KeepSpec:
+        """`main_cot_keep_rate`, parsed."""
+        return parse_keep_rate(self.main_cot_keep_rate, unit=self.keep_unit, path=f"{_REWARD}.main_cot_keep_rate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassmateRewardModelConfig:
+    """The node `reward_model`."""
+
+    reward_manager: Literal["classmate_cot"] = "classmate_cot"
+    """Reward manager: classmate_cot scores the main answer and every classmate's answer with the same verifier."""
+    enable_thinking: bool = True
+    """Passed to chat templates that know it, for the main model and for the classmates."""
+    cot_format: Literal["markers", "plain"] = "markers"
+    """markers: the CoT stands between think_start_str and think_end_str; plain: the whole response is the CoT."""
+    format_weight: float = 0.0
+    """Weight of the verifier's format score in the main reward; it is logged in any case."""
+    think_start_str: str | None = None
+    """Open marker of the main model's CoT; null: <think>."""
+    think_end_str: str | None = None
+    """Close marker of the main model's CoT; null: </think>."""
+    classmate_think_start_str: str | None = None
+    """Open marker of the classmates' CoT; null: that of the main model."""
+    classmate_think_end_str: str | None = None
+    """Close marker of the classmates' CoT; null: that of the main model."""
+    seed: int = field(default=0, metadata={"yaml": "${data.seed}", "null": 0})
+    """Seed of the classmates' requests; null counts as 0."""
+    classmates: tuple[ClassmateSpec, ...] = ()
+    """The classmates, each {model, backend, tensor_parallel_size, gpu_memory_utilization, weight}; all but the model
+    may be left out. Empty: the list in classmate_cot_reward_configs."""
+    classmate_backend: Backend = "auto"
+    """Engine of the classmates: hf (batched transformers), vllm, or auto (vllm on a GPU, else hf)."""
+    classmate_schedule: Literal["auto", "streamed", "batched"] = "auto"
+    """streamed: classmates read a row as soon as it is written; batched: after all rows; auto: streamed if both fit."""
+    classmate_dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Number format of the classmates' weights; auto: as stored on a GPU, float32 on CPU."""
+    classmate_failure_policy: Literal["restart", "exclude", "raise"] = "restart"
+    """A classmate that fails: restart it (then exclude it), exclude it from the run, or end the run."""
+    classmate_max_restarts: int = 3
+    """Restarts of one classmate in a run before it is excluded."""
+    classmate_request_timeout: float = 600.0
+    """Seconds until a request counts as failed, time in the queue included."""
+    classmate_batch_size: int = 32
+    """Most requests that one hf engine puts into one batch."""
+    classmate_vllm_configs: ClassmateVllmConfig = field(default_factory=ClassmateVllmConfig)
+    """Settings of vLLM engines."""
+    classmate_cot_reward_configs: ClassmateCotRewardConfig = field(default_factory=ClassmateCotRewardConfig)
+    """What is handed to the classmates and how their answers become a reward."""
+    classmate_generation_configs: ClassmateGenerationConfig = field(default_factory=ClassmateGenerationConfig)
+    """How classmates sample."""
+
+    def __post_init__(self) -> None:
+        for prefix in ("", "classmate_"):
+            start, end = getattr(self, f"{prefix}think_start_str"), getattr(self, f"{prefix}think_end_str")
+            _require(
+                (start is None) == (end is None) and start != "" and end != "" and (start is None or start != end),
+                f"reward_model.{prefix}think_start_str and {prefix}think_end_str: write two different, non-empty "
+                "markers, or null for both",
+            )
+        _require(
+            self.classmate_max_restarts >= 0,
+            f"reward_model.classmate_max_restarts: {self.classmate_max_restarts} is negative; write 0 or more",
+        )
+        _require(
+            self.classmate_request_timeout > 0,
+            f"reward_model.classmate_request_timeout: {self.classmate_request_timeout} s is not possible; write 600",
+        )
+        _require(
+            self.classmate_batch_size >= 1,
+            f"reward_model.classmate_batch_size: {self.classmate_batch_size} is too small; write 1 or more",
+        )
+        _require(
+            self.cot_format != "plain" or self.classmate_cot_reward_configs.keep.kind != "all",
+            f"reward_model.cot_format: plain hands over the answer too; write {_REWARD}.main_cot_keep_rate=0.5 or less "
+            "than all in another way",
+        )
+        object.__setattr__(self, "classmates", self._resolved_classmates())
+
+    def _resolved_classmates(self) -> tuple[ClassmateSpec, ...]:
+        reward = self.classmate_cot_reward_configs
+        names = reward.classmate_model_name_or_path_list
+        specs = self.classmates
+        if names and specs and tuple(spec.model for spec in specs) != names:
+            raise ConfigError(
+                f"reward_model.classmates and {_REWARD}.classmate_model_name_or_path_list name different models; "
+                "write only one of the two"
+            )
+        if not specs:
+            weights = reward.classmate_weights or (1.0,) * len(names or ())
+            specs = tuple(
+                ClassmateSpec(model=name, weight=weight) for name, weight in zip(names or (), weights, strict=True)
+            )
+        for i, spec in enumerate(specs):
+            where = f"reward_model.classmates[{i}]"
+            _require(spec.model.strip() != "", f"{where}.model: is empty; write a path or hub name")
+            _require(spec.weight >= 0, f"{where}.weight: {spec.weight} is negative; write 0 or more")
+            utilization = spec.gpu_memory_utilization
+            _require(
+                utilization is None or 0 < utilization <= 1,
+                f"{where}.gpu_memory_utilization: {utilization} is not in (0, 1]; write for instance 0.3",
+            )
+            _require(
+                spec.tensor_parallel_size is None or spec.tensor_parallel_size >= 1,
+                f"{where}.tensor_parallel_size: {spec.tensor_parallel_size} is too small; write 1 or more",
+            )
+        _require(
+            not specs or sum(spec.weight for spec in specs) > 0,
+            "reward_model.classmates: all weights are 0; write a weight above 0 for at least one",
+        )
+        engine = self.classmate_vllm_configs
+        return tuple(
+            dataclasses.replace(
+                spec,
+                backend=spec.backend or self.classmate_backend,
+                tensor_parallel_size=spec.tensor_parallel_size or engine.tensor_parallel_size,
+                gpu_memory_utilization=spec.gpu_memory_utilization or engine.gpu_memory_utilization,
+            )
+            for spec in specs
+        )
+
+    @property
+    def markers(self) -> CotMarkers:
+        """The main model's markers."""
+        if self.think_start_str is None or self.think_end_str is None:
+            return DEFAULT_MARKERS
+        return CotMarkers(start=self.think_start_str, end=self.think_end_str)
+
+    @property
+    def classmate_markers(self) -> CotMarkers:
+        """The classmates' markers."""
+        if self.classmate_think_start_str is None or self.classmate_think_end_str is None:
+            return self.markers
+        return CotMarkers(start=self.classmate_think_start_str, end=self.classmate_think_end_str)
+
+    @property
+    def classmate_weights(self) -> tuple[float, ...]:
+        """One weight per classmate, summing to 1."""
+        total = sum(spec.weight for spec in self.classmates)
+        return tuple(spec.weight / total for spec in self.classmates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmConfig:
+    """The keys under `algorithm` that this project adds, or whose default it changes."""
+
+    adv_estimator: Literal["gdpo_classmate", "grpo"] = field(
+        default="gdpo_classmate", metadata={"value_aliases": {"gdpo": "gdpo_classmate"}}
+    )
+    """Advantage estimator: gdpo_classmate normalises main and classmate reward separately, grpo the fused reward."""
+    norm_adv_by_std_in_grpo: bool = True
+    """grpo: divide by the group's standard deviation (False is Dr.GRPO)."""
+    gdpo_batch_norm: Literal["sequence", "token", "none"] = "sequence"
+    """gdpo_classmate: mean and standard deviation of the batch over sequences, over tokens, or no such step."""
+    gdpo_group_norm: Literal["std", "mean_only"] = "std"
+    """gdpo_classmate: divide each component by its group's standard deviation, or only subtract its mean; with the
+    latter the scales of the two rewards are not decoupled."""
+    singleton_group: Literal["zero", "raw"] = "zero"
+    """Advantage in a group with fewer than 2 valid rows: 0, or the reward itself (as upstream does)."""
+    use_kl_in_reward: bool = False
+    """KL in the reward is not supported; use actor_rollout_ref.actor.use_kl_loss."""
+
+    def __post_init__(self) -> None:
+        _require(
+            not self.use_kl_in_reward,
+            "algorithm.use_kl_in_reward: not supported with classmates; write False and "
+            "actor_rollout_ref.actor.use_kl_loss=True",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvantageConfig:
+    """All that the advantage estimators need, from both nodes."""
+
+    adv_estimator: Literal["gdpo_classmate", "grpo"] = AlgorithmConfig.adv_estimator
+    """See `AlgorithmConfig`, also for the next four."""
+    norm_adv_by_std_in_grpo: bool = AlgorithmConfig.norm_adv_by_std_in_grpo
+    """Divide by the group's standard deviation in grpo."""
+    gdpo_batch_norm: Literal["sequence", "token", "none"] = AlgorithmConfig.gdpo_batch_norm
+    """Batch normalisation of gdpo_classmate."""
+    gdpo_group_norm: Literal["std", "mean_only"] = AlgorithmConfig.gdpo_group_norm
+    """Group normalisation of gdpo_classmate."""
+    singleton_group: Literal["zero", "raw"] = AlgorithmConfig.singleton_group
+    """Groups with fewer than 2 valid rows."""
+    classmate_reward_weight: float = ClassmateCotRewardConfig.classmate_reward_weight
+    """w, see `ClassmateCotRewardConfig`, also for the rest."""
+    main_reward_weight: float = ClassmateCotRewardConfig.main_reward_weight
+    """v_r, the weight of the main component."""
+    token_level_classmate_reward_mode: Literal["all", "classmate_partial"] = (
+        ClassmateCotRewardConfig.token_level_classmate_reward_mode
+    )
+    """Which tokens carry the classmate's advantage."""
+    min_classmate_valid_fraction: float = ClassmateCotRewardConfig.min_classmate_valid_fraction
+    """Below this fraction of valid rows the classmate component is left out of the step."""
+
+    @classmethod
+    def build(cls, reward: ClassmateCotRewardConfig, algorithm: AlgorithmConfig) -> "AdvantageConfig":
+        """Takes each field from the config that has it."""
+        names = [f.name for f in dataclasses.fields(cls)]
+        return cls(**{name: getattr(algorithm if hasattr(algorithm, name) else reward, name) for name in names})
+
+
+def _plain(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Nodes of Hydra as plain, resolved containers."""
+    if type(mapping).__module__.startswith("omegaconf"):
+        from omegaconf import OmegaConf
+
+        return OmegaConf.to_container(mapping, resolve=True)  # type: ignore[return-value]
+    return mapping
+
+
+def from_mapping(mapping: Mapping[str, Any], *, require_classmates: bool = True) -> ClassmateRewardModelConfig:
+    """The typed config of the node `reward_model`; its `classmates` are filled from whichever form was used.
+
+    `require_classmates=False` is for baselines, which score the main answer alone.
+
+    Raises:
+        ConfigError: unknown key, wrong type, impossible combination; one line that says what to write instead.
+    """
+    config = parse(ClassmateRewardModelConfig, _plain(mapping), "reward_model", foreign=_UPSTREAM_LEGACY_KEYS)
+    _require(
+        bool(config.classmates) or not require_classmates,
+        f"no classmate is given; write {_REWARD}.classmate_model_name_or_path_list=[path-or-hub-name]",
+    )
+    return config
+
+
+def algorithm_from_mapping(mapping: Mapping[str, Any]) -> AlgorithmConfig:
+    """The typed view of the node `algorithm`: our keys of it; upstream's other keys are left to upstream."""
+    names = {f.name for f in dataclasses.fields(AlgorithmConfig)}
+    known = {key: value for key, value in _plain(mapping).items() if key in names}
+    return parse(AlgorithmConfig, known, "algorithm")
+
+
+def render_base_yaml() -> str:
+    """The content of `verl/trainer/config/_classmate_base.yaml`: the defaults of this module, with their docs."""
+    return (
+        "# @package _global_\n"
+        "# Generated by `python -m verl.classmate.config --write` from the dataclasses there; do not edit.\n\n"
+        f"reward_model:\n\n{render_yaml(ClassmateRewardModelConfig, indent=2)}\n\n"
+        f"algorithm:\n\n{render_yaml(AlgorithmConfig, indent=2)}\n"
+    )
+
+
+def main(arguments: list[str]) -> None:
+    """Prints the base YAML, or with `--write` puts it where Hydra finds it."""
+    if arguments == ["--write"]:
+        BASE_YAML.write_text(render_base_yaml())
+        print(BASE_YAML)
+    else:
+        print(render_base_yaml(), end="")
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1:])

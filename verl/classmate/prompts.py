@@ -1,0 +1,158 @@
+"""Puts the policy's chain of thought (CoT) into a classmate's prompt, as if it were the classmate's own thought.
+
+One decision: token ids are built and sent, never a string that an engine would encode again (that doubles the BOS
+token). The question goes through the classmate's chat template; the CoT is always re-encoded with the classmate's
+tokenizer, in which special tokens that the policy spelled out are plain text.
+
+    >>> prompt = build(messages, kept, tokenizer, markers=markers, classmate_markers=None, close=True, max_len=2048)
+    >>> prompt.ids, prompt.outcome
+    ([151644, 872, ...], <Outcome.ok: 'ok'>)
+    >>> answer("\\n\\nThe answer is 7", closed=True, markers=markers)
+    ('The answer is 7', <Outcome.ok: 'ok'>)
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from verl.classmate.cot import CotMarkers, CotSpan, KeptCot, locate
+from verl.classmate.errors import ConfigError
+from verl.classmate.scoring import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassmatePrompt:
+    """What one classmate is asked about one row."""
+
+    ids: list[int] | None
+    """Prompt in the classmate's own tokens; None if there is nothing to ask."""
+    outcome: Outcome
+    """`ok`, or why there is no prompt: `empty_cot`, `too_long`."""
+    text: str | None
+    """The prompt as text, for people."""
+
+
+def handover(span: CotSpan, unfinished_cot: Literal["no_classmate", "close_and_score"]) -> Outcome:
+    """Whether this row's CoT is handed to classmates: `ok`, or why not (spec D4)."""
+    if not span.closed and (unfinished_cot == "no_classmate" or span.cot is None):
+        return Outcome.unfinished_cot
+    return Outcome.ok if span.cot and span.cot.strip() else Outcome.empty_cot
+
+
+def should_close(kept: KeptCot, setting: Literal["auto", "always", "never"]) -> bool:
+    """Whether the close marker follows the CoT: `auto` closes a thought whose end was handed over (spec 2.3)."""
+    return kept.whole if setting == "auto" else setting == "always"
+
+
+def check_tokenizer(tokenizer: Any, name: str) -> None:
+    """Refuses, at start, a classmate that cannot be asked.
+
+    Raises:
+        ConfigError: the tokenizer has no chat template.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        raise ConfigError(
+            f"classmate {name} has no chat template (a base model?); name its chat or instruct version, or put a "
+            "chat_template.jinja into the model's folder"
+        )
+
+
+def build(
+    messages: Sequence[Mapping[str, Any]],
+    kept: KeptCot,
+    tokenizer: Any,
+    *,
+    markers: CotMarkers,
+    classmate_markers: CotMarkers | None,
+    close: bool,
+    max_len: int,
+    template_kwargs: Mapping[str, Any] | None = None,
+    classmate_template: Literal["thought_block", "open_assistant_turn"] = "thought_block",
+) -> ClassmatePrompt:
+    """The prompt of one classmate (spec 2.3).
+
+    Args:
+        messages: the row's chat, as the main model got it.
+        kept: the slice of the CoT.
+        tokenizer: the classmate's.
+        markers: the main model's, used where `classmate_markers` is None.
+        close: whether the thought is closed; without meaning for `open_assistant_turn`.
+        max_len: the classmate's context, of which at least one token must stay free.
+        template_kwargs: for the chat template, for instance `enable_thinking`.
+
+    Raises:
+        ConfigError: no chat template, or the template refuses these messages.
+    """
+    if not kept.text.strip():
+        return ClassmatePrompt(ids=None, outcome=Outcome.empty_cot, text=None)
+    inner = classmate_markers or markers
+    key = json.dumps([list(map(dict, messages)), dict(template_kwargs or {})], sort_keys=True, default=str)
+    opening = inner if classmate_template == "thought_block" else None
+    text, prefix = _opened(tokenizer, key, opening)
+    text += kept.text
+    ids = [*prefix, *_encode_plain(tokenizer, kept.text)]
+    if close and opening is not None:
+        text += opening.end
+        ids += _encode(tokenizer, opening.end)
+    if len(ids) + 1 > max_len:
+        return ClassmatePrompt(ids=None, outcome=Outcome.too_long, text=text)
+    return ClassmatePrompt(ids=ids, outcome=Outcome.ok, text=text)
+
+
+def answer(
+    continuation: str | Sequence[int], *, closed: bool, markers: CotMarkers | None, tokenizer: Any = None
+) -> tuple[str | None, Outcome]:
+    """What of a classmate's continuation is scored, and `ok` or `no_answer`.
+
+    Behind a closed thought (or with `markers=None`, where there is no thought) everything; behind a prefix only what
+    follows the classmate's own close marker. Empty text is never scored. Token ids need the classmate's `tokenizer`.
+    """
+    if isinstance(continuation, str):
+        text: str | None = continuation
+        if not closed and markers is not None:
+            _, found, text = continuation.partition(markers.end)
+            text = text if found else None
+    elif not closed and markers is not None:
+        text = locate(continuation, tokenizer, markers, preopened=True).output
+    else:
+        text = locate(continuation, tokenizer, None).text
+    text = (text or "").strip()
+    return (text, Outcome.ok) if text else (None, Outcome.no_answer)
+
+
+@lru_cache(maxsize=4096)
+def _opened(tokenizer: Any, key: str, opening: CotMarkers | None) -> tuple[str, tuple[int, ...]]:
+    """The templated question, with the thought opened: text and ids. The n rollouts of a prompt share it."""
+    messages, template_kwargs = json.loads(key)
+    check_tokenizer(tokenizer, getattr(tokenizer, "name_or_path", "") or "tokenizer")
+    try:
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **template_kwargs)
+    except Exception as error:
+        # Templates refuse roles they do not know with exceptions of their own.
+        roles = ", ".join(str(message.get("role")) for message in messages)
+        raise ConfigError(
+            f"classmate {tokenizer.name_or_path}: its chat template refuses the roles [{roles}] ({error}); name "
+            "another classmate or change the roles in the data"
+        ) from error
+    if opening is None:
+        return text, tuple(_encode(tokenizer, text))
+    # With thinking switched off some templates end in an empty thought; ours takes its place.
+    empty_thought = re.escape(opening.start) + r"\s*" + re.escape(opening.end) + r"\s*\Z"
+    text = re.sub(empty_thought, "", text)
+    ids = _encode(tokenizer, text)
+    if not text.rstrip().endswith(opening.start):
+        text += opening.start
+        ids += _encode(tokenizer, opening.start)
+    return text, tuple(ids)
+
+
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _encode_plain(tokenizer: Any, text: str) -> list[int]:
+    """Ids of text that a model wrote: a special token spelled out in it stays text."""
+    return list(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))

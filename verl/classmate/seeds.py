@@ -1,0 +1,24 @@
+"""Seeds and keys that are the same in every process, run and resume.
+
+One decision: they are hashes of what identifies a request, never of the order in which requests happen to arrive, so
+that streamed and batched schedules draw the same samples. verl's own `uid` is random per step, hence `row_key`.
+
+    >>> key = row_key("gsm8k", 17)
+    >>> request_seed(1, 40, key, rollout=0, classmate=1, sample=0)
+"""
+
+from hashlib import blake2b
+
+
+def request_seed(seed: int, global_step: int, row_key: str, rollout: int, classmate: int, sample: int) -> int:
+    """The sampling seed of one request, in `0 .. 2**31 - 1` (spec 2.4).
+
+    Requests that differ in any argument get unrelated seeds; `rollout` counts the n answers to one prompt.
+    """
+    text = f"{int(seed)}|{int(global_step)}|{row_key}|{int(rollout)}|{int(classmate)}|{int(sample)}"
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 33
+
+
+def row_key(data_source: str, index: int | str) -> str:
+    """A stable name of a dataset row: 16 hexadecimal digits (verl splits row keys at underscores, so it has none)."""
+    return blake2b(f"{data_source}|{index}".encode(), digest_size=8).hexdigest()

@@ -1,0 +1,153 @@
+"""Plain mappings into typed frozen dataclasses, once, with errors a user can act on; and back into commented YAML.
+
+One decision: the dataclass is the only description of an option. Its annotation gives the type check, its default the
+YAML value, the string under it the YAML comment. Field metadata may hold `value_aliases` (other spellings of a value),
+`null` (what null stands for) and `yaml` (what the YAML says instead of the default, for instance an interpolation).
+
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Sampling:
+    ...     temperature: float = 1.0
+    ...     \"\"\"Softmax temperature.\"\"\"
+    >>> parse(Sampling, {"temprature": 2}, "sampling")
+    ConfigError: sampling.temprature: unknown key; did you mean temperature?
+"""
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import textwrap
+import types
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from verl.classmate.errors import ConfigError
+
+T = TypeVar("T")
+_PLAIN = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+
+
+def parse(cls: type[T], mapping: Mapping[str, Any], path: str, *, foreign: Collection[str] = ()) -> T:
+    """Builds `cls` from `mapping`, whose place in the whole config is `path` (used in messages).
+
+    `foreign` names keys of other code that may stand here as long as they, and all below them, are null.
+
+    Raises:
+        ConfigError: unknown key, wrong type, or whatever `cls.__post_init__` refuses.
+    """
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{path}: expected keys and values, got {mapping!r}")
+    assert dataclasses.is_dataclass(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    hints = get_type_hints(cls)
+    values: dict[str, Any] = {}
+    for key, value in mapping.items():
+        where = f"{path}.{key}"
+        if key in fields:
+            field = fields[key]
+            if value is None and "null" in field.metadata:
+                value = field.metadata["null"]
+            value = field.metadata.get("value_aliases", {}).get(value, value) if isinstance(value, str) else value
+            values[key] = _convert(hints[key], value, where)
+        elif key in foreign:
+            _refuse_values(value, where)
+        else:
+            raise ConfigError(f"{where}: unknown key; {_suggest(str(key), fields)}")
+    missing = [
+        name
+        for name, field in fields.items()
+        if name not in values and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise ConfigError(f"{path}.{missing[0]}: missing; write {path}.{missing[0]}=...")
+    return cls(**values)  # type: ignore[return-value]
+
+
+def _suggest(key: str, fields: Mapping[str, Any]) -> str:
+    close = get_close_matches(key, fields, n=1)
+    return f"did you mean {close[0]}?" if close else f"known keys: {', '.join(fields)}"
+
+
+def _refuse_values(value: Any, path: str) -> None:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _refuse_values(inner, f"{path}.{key}")
+    elif value is not None:
+        raise ConfigError(f"{path}: a legacy key of verl that nothing reads here; remove it")
+
+
+def _convert(hint: Any, value: Any, path: str) -> Any:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return _convert_union(get_args(hint), value, path)
+    if origin is Literal:
+        choices = get_args(hint)
+        if type(value) is bool or value not in choices:
+            raise ConfigError(f"{path}: {value!r} is not possible; write one of: {', '.join(map(str, choices))}")
+        return value
+    if origin is tuple:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise ConfigError(f"{path}: expected a list, got {value!r}; write [{value}]")
+        return tuple(_convert(get_args(hint)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+    if dataclasses.is_dataclass(hint):
+        assert isinstance(hint, type)
+        return value if isinstance(value, hint) else parse(hint, value, path)
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise ConfigError(f"{path}: expected {_PLAIN[hint]}, got {value!r}")
+    return value
+
+
+def _convert_union(hints: Sequence[Any], value: Any, path: str) -> Any:
+    if value is None and type(None) in hints:
+        return None
+    hints = [hint for hint in hints if hint is not type(None)]
+    for hint in hints[:-1]:
+        try:
+            return _convert(hint, value, path)
+        except ConfigError:
+            continue
+    if len(hints) == 1:
+        return _convert(hints[0], value, path)
+    try:
+        return _convert(hints[-1], value, path)
+    except ConfigError:
+        words = " or ".join(
+            _PLAIN[hint] if hint in _PLAIN else "one of: " + ", ".join(map(str, get_args(hint))) for hint in hints
+        )
+        raise ConfigError(f"{path}: expected {words}, got {value!r}") from None
+
+
+def field_docs(cls: type) -> dict[str, str]:
+    """The string under each field of a dataclass, on one line each."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    body = tree.body[0].body  # type: ignore[attr-defined]
+    docs = {}
+    for node, after in itertools.pairwise(body):
+        if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            docs[node.target.id] = " ".join(str(after.value.value).split())  # type: ignore[union-attr]
+    return docs
+
+
+def render_yaml(cls: type, *, indent: int = 0) -> str:
+    """The YAML of a dataclass' defaults, each key below a comment made of the field's docstring."""
+    import yaml
+
+    pad = " " * indent
+    docs = field_docs(cls)
+    hints = get_type_hints(cls)
+    blocks = []
+    for field in dataclasses.fields(cls):
+        if not field.metadata.get("in_yaml", True):
+            continue
+        comment = textwrap.fill(docs[field.name], 116, initial_indent=f"{pad}# ", subsequent_indent=f"{pad}# ")
+        if dataclasses.is_dataclass(hints[field.name]):
+            blocks.append(f"{comment}\n{pad}{field.name}:\n\n{render_yaml(hints[field.name], indent=indent + 2)}")
+            continue
+        value = field.metadata.get("yaml", field.default)
+        value = list(value) if isinstance(value, tuple) else value
+        text = yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
+        blocks.append(f"{comment}\n{pad}{field.name}: {text}")
+    return "\n\n".join(blocks)

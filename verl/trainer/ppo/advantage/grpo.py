@@ -1,0 +1,30 @@
+"""GRPO on the fused reward, or on the main reward alone where there is no classmate.
+
+One decision: rows without classmate score would mix two scales if F fell back to r within the group; they stay out of
+the statistics of F and are normalised on r, among all rows of their group (spec 3.3).
+
+    >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="grpo"))
+"""
+
+import torch
+
+from verl.classmate.config import AdvantageConfig
+from verl.trainer.ppo.advantage.base import AdvantageInputs, group_normalise, register_estimator
+
+
+@register_estimator("grpo")
+def grpo(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
+    """A(F) m, and A(r) m on rows without classmate score (spec 4.2). Returns (B, R)."""
+
+    def normalise(values_B: torch.Tensor, valid_B: torch.Tensor) -> torch.Tensor:
+        return group_normalise(
+            values_B,
+            valid_B,
+            inputs.group_B,
+            divide_by_std=config.norm_adv_by_std_in_grpo,
+            singleton=config.singleton_group,
+        )
+
+    fused_B = normalise(inputs.final_reward_B, inputs.classmate_rows_B)
+    main_B = normalise(inputs.base_reward_B, inputs.main_rows_B)
+    return torch.where(inputs.classmate_rows_B, fused_B, main_B).unsqueeze(-1) * inputs.response_mask_BR
