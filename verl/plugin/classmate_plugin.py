@@ -41,6 +41,12 @@ def _hf_adapter(module: ModuleType) -> None:
     module._ROLLOUT_REGISTRY[("hf", "async")] = "verl.workers.rollout.hf_rollout_server.adapter.HFServerAdapter"  # type: ignore[attr-defined]
 
 
+def _agent_loop(module: ModuleType) -> None:
+    module._agent_loop_registry["classmate_cot"] = {  # type: ignore[attr-defined]
+        "_target_": "verl.experimental.agent_loop.classmate_agent_loop.ClassmateAgentLoop"
+    }
+
+
 def register(after_import: Callable[[str, Hook], None]) -> None:
     """Hands every hook of this project to `after_import(upstream module, hook)`."""
     # Upstream imports every engine it knows and warns about each one that is not installed, in every process.
@@ -59,6 +65,7 @@ def register(after_import: Callable[[str, Hook], None]) -> None:
     after_import("verl.workers.rollout.vllm_rollout.utils", _on_cpu("layerwise_weight_sync"))
     after_import("verl.workers.rollout.replica", _hf_replica)
     after_import("verl.workers.rollout.base", _hf_adapter)
+    after_import("verl.experimental.agent_loop.agent_loop", _agent_loop)
     _REGISTERED.add("classmate_cot")
 
 

@@ -163,10 +163,14 @@ class PlatformCPU(PlatformBase):
         """What a vLLM server on the CPU needs; a variable that the user has set is left as it is.
 
         By default vLLM reserves half of the machine's memory for its cache, and binds each engine's threads to the same
-        cores: several engines and the trainer share this machine.
+        cores: several engines and the trainer share this machine. Upstream sets the logging level WARN for all its
+        processes, at which vLLM lists a dozen things that a CPU does not have.
         """
-        defaults = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-        return {name: os.environ.get(name, default) for name, default in defaults.items()}
+        defaults = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"}
+        env = {name: os.environ.get(name, default) for name, default in defaults.items()}
+        if env["VLLM_LOGGING_LEVEL"] == "WARN":
+            env["VLLM_LOGGING_LEVEL"] = defaults["VLLM_LOGGING_LEVEL"]
+        return env
 
     def cudart(self) -> Any:
         return types.SimpleNamespace()

@@ -1,0 +1,103 @@
+"""A policy that trains in seconds: a random Qwen3 of 0.1 M parameters, its tokenizer, eight prompts and a reward it can learn.
+
+The one decision: everything is made from a seed on the spot, so that no test needs a download or the embedded world.
+
+    >>> world = make_tiny_world(tmp_path)
+    >>> world.model, world.train_file, world.reward_file
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SPECIAL = ("<pad>", "<eos>", "<user>", "<assistant>", "<unk>")
+# Upstream's agent loop expects the tokenizer of a Qwen model to have the line break as one token.
+CHARACTERS = tuple("abcdefghijklmnopqrstuvwxyz0123456789+-*/=?.,:# \n")
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+REWARD_SOURCE = '''"""Share of the letter a: any policy can learn it, and a random one scores neither 0 nor 1."""
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    return solution_str.count("a") / max(1, len(solution_str))
+'''
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyWorld:
+    """Where the parts lie."""
+
+    model: Path
+    """Folder with a Qwen3 model and its tokenizer."""
+    train_file: Path
+    """Parquet with eight prompts."""
+    reward_file: Path
+    """Python file with a `compute_score`."""
+
+
+def _save_tokenizer(folder: Path) -> int:
+    from tokenizers import Regex, Tokenizer
+    from tokenizers.decoders import Fuse
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Split
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {token: i for i, token in enumerate(SPECIAL + CHARACTERS)}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = Fuse()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        additional_special_tokens=["<user>", "<assistant>"],
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+    fast.save_pretrained(folder)
+    return len(vocabulary)
+
+
+def make_tiny_world(folder: Path, seed: int = 0) -> TinyWorld:
+    """Writes model, data and reward function below `folder`."""
+    import pandas as pd
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    model_folder = folder / "policy"
+    vocabulary_size = _save_tokenizer(model_folder)
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=vocabulary_size,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=128,
+        tie_word_embeddings=False,
+        initializer_range=0.2,
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=None,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(model_folder)
+
+    rows = [
+        {
+            "data_source": "tiny",
+            "prompt": [{"role": "user", "content": f"{a} + {b} = ?"}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": str(a + b)},
+            "extra_info": {"index": i, "split": "train"},
+        }
+        for i, (a, b) in enumerate([(1, 2), (3, 4), (5, 6), (7, 8), (2, 2), (4, 9), (0, 5), (6, 1)])
+    ]
+    train_file = folder / "train.parquet"
+    pd.DataFrame(rows).to_parquet(train_file)
+    reward_file = folder / "letter_a_reward.py"
+    reward_file.write_text(REWARD_SOURCE)
+    return TinyWorld(model=model_folder, train_file=train_file, reward_file=reward_file)
