@@ -160,12 +160,13 @@ class HFEngine:
                 config.model_path, dtype=dtype, attn_implementation=config.attn_implementation
             )
         else:
-            torch.manual_seed(config.seed)
-            model = AutoModelForCausalLM.from_config(
-                AutoConfig.from_pretrained(config.model_path),
-                dtype=dtype,
-                attn_implementation=config.attn_implementation,
-            )
+            with torch.random.fork_rng():
+                torch.manual_seed(config.seed)
+                model = AutoModelForCausalLM.from_config(
+                    AutoConfig.from_pretrained(config.model_path),
+                    dtype=dtype,
+                    attn_implementation=config.attn_implementation,
+                )
             if (Path(config.model_path) / "generation_config.json").exists():
                 model.generation_config = GenerationConfig.from_pretrained(config.model_path)
         return cls(model.to(config.device), tokenizer, config)

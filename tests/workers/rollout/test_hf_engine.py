@@ -1,0 +1,263 @@
+"""The engine "hf" on a real model with random weights: what a caller gets, alone and among others."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.e2e.tiny import make_tiny_world
+from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, GenerationOutput, HFEngine
+from verl.workers.rollout.hf_rollout_server.sampling import SamplingParams
+
+Prompt = list[int]
+PROMPTS: list[Prompt] = [[5 + (7 * row + 3 * column) % 40 for column in range(2 + row % 9)] for row in range(24)]
+POISON = 51
+"""A token that a broken model cannot stand."""
+
+
+@pytest.fixture(scope="module")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_world(tmp_path_factory.mktemp("world")).model
+
+
+@pytest.fixture(scope="module")
+def engine(model_path: Path) -> Iterator[HFEngine]:
+    engine = HFEngine.from_config(EngineConfig(model_path=str(model_path), batch_wait_s=0.05))
+    yield engine
+    engine.close()
+
+
+def _params(seed: int | None = 0, **values: Any) -> SamplingParams:
+    return SamplingParams(**{"max_tokens": 12, "seed": seed, "ignore_eos": True, **values})
+
+
+def _generate(engine: HFEngine, requests: list[tuple[Prompt, SamplingParams]]) -> list[Any]:
+    """Outputs (or errors) of requests that arrive together."""
+
+    async def run() -> list[Any]:
+        tasks = (engine.generate(prompt, params, str(index)) for index, (prompt, params) in enumerate(requests))
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    return asyncio.run(run())
+
+
+def _slowed(engine: HFEngine, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.02) -> None:
+    forward = engine.model.forward
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(seconds)
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(engine.model, "forward", slow)
+
+
+def test_requests_that_arrive_together_run_as_one_batch(engine: HFEngine) -> None:
+    before = engine.batches
+    outputs = _generate(engine, [(prompt, _params(seed)) for seed, prompt in enumerate(PROMPTS)])
+    assert engine.batches == before + 1
+    assert [len(output.token_ids) for output in outputs] == [12] * len(PROMPTS)
+
+
+def test_batch_size_and_token_budget_are_kept(model_path: Path) -> None:
+    for limits, batches in (({"max_batch_size": 6}, 4), ({"max_batch_tokens": 12 * (10 + 12)}, 2)):
+        engine = HFEngine.from_config(EngineConfig(model_path=str(model_path), batch_wait_s=0.05, **limits))
+        outputs = _generate(engine, [(prompt, _params()) for prompt in PROMPTS])
+        engine.close()
+        assert engine.batches == batches
+        assert all(len(output.token_ids) == 12 for output in outputs)
+
+
+def test_greedy_equals_transformers_generate(engine: HFEngine) -> None:
+    params = SamplingParams(max_tokens=20, temperature=0)
+    for prompt, output in zip(PROMPTS, _generate(engine, [(prompt, params) for prompt in PROMPTS]), strict=True):
+        expected = engine.model.generate(torch.tensor([prompt]), max_new_tokens=20, do_sample=False)[0, len(prompt) :]
+        assert output.token_ids == expected.tolist()
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_log_probs_equal_those_of_a_full_forward_at_the_temperature(engine: HFEngine, temperature: float) -> None:
+    for prompt, output in zip(
+        PROMPTS, _generate(engine, [(prompt, _params(1, temperature=temperature)) for prompt in PROMPTS]), strict=True
+    ):
+        with torch.no_grad():
+            logits = engine.model(torch.tensor([prompt + output.token_ids])).logits[0, len(prompt) - 1 : -1]
+        expected = (logits / temperature).log_softmax(-1).gather(1, torch.tensor(output.token_ids)[:, None])[:, 0]
+        assert torch.allclose(torch.tensor(output.log_probs), expected, atol=1e-4)
+
+
+def test_a_seed_gives_the_same_tokens_alone_and_among_others(engine: HFEngine) -> None:
+    request = (PROMPTS[3], _params(17))
+    (alone,) = _generate(engine, [request])
+    among = _generate(engine, [(prompt, _params(100 + i)) for i, prompt in enumerate(PROMPTS)] + [request])[-1]
+    assert among.token_ids == alone.token_ids
+    assert torch.allclose(torch.tensor(among.log_probs), torch.tensor(alone.log_probs), atol=1e-4)
+    assert _generate(engine, [(PROMPTS[3], _params(18))])[0].token_ids != alone.token_ids
+
+
+def test_requests_without_a_seed_differ(engine: HFEngine) -> None:
+    first, second = _generate(engine, [(PROMPTS[0], _params(None)), (PROMPTS[0], _params(None))])
+    assert first.token_ids != second.token_ids
+
+
+def test_rows_of_one_batch_keep_their_own_parameters(engine: HFEngine) -> None:
+    requests = [
+        (PROMPTS[0], _params(max_tokens=3)),
+        (PROMPTS[1], _params(temperature=0, max_tokens=30)),
+        (PROMPTS[2], _params(top_k=3, max_tokens=7)),
+        (PROMPTS[3], _params(top_p=0.5, max_tokens=1)),
+    ]
+    together = _generate(engine, requests)
+    assert [len(output.token_ids) for output in together] == [3, 30, 7, 1]
+    # Most rows end early, so the batch shrank on its way; the longest row must not notice.
+    assert [output.token_ids for output in together] == [_generate(engine, [one])[0].token_ids for one in requests]
+
+
+def test_ends_at_end_of_sequence_and_at_stop_tokens(engine: HFEngine) -> None:
+    (free,) = _generate(engine, [(PROMPTS[0], _params(5, max_tokens=40))])
+    stop = free.token_ids[6]
+    (stopped,) = _generate(engine, [(PROMPTS[0], _params(5, max_tokens=40, stop_token_ids=(stop,)))])
+    assert stopped.token_ids == free.token_ids[: free.token_ids.index(stop) + 1]
+    assert (stopped.finish_reason, free.finish_reason) == ("stop", "length")
+
+    outputs = _generate(engine, [(PROMPTS[0], SamplingParams(max_tokens=100, seed=seed)) for seed in range(24)])
+    ended = [output for output in outputs if output.finish_reason == "stop"]
+    assert ended
+    assert all(output.token_ids.index(1) == len(output.token_ids) - 1 for output in ended)
+
+
+def test_ends_with_the_token_that_completes_a_stop_string(engine: HFEngine) -> None:
+    (free,) = _generate(engine, [(PROMPTS[0], _params(5, max_tokens=40))])
+    stop = engine.tokenizer.decode(free.token_ids[9:12])
+    (stopped,) = _generate(engine, [(PROMPTS[0], _params(5, max_tokens=40, stop=("never in it", stop)))])
+    assert stopped.finish_reason == "stop"
+    assert stopped.token_ids == free.token_ids[:12]
+
+
+def test_bad_requests_fail_alone(engine: HFEngine) -> None:
+    good = (PROMPTS[0], _params())
+    outputs = _generate(engine, [good, ([], _params()), ([999], _params()), ([5] * 128, _params()), good])
+    assert [type(output) for output in outputs] == [
+        GenerationOutput, ValueError, ValueError, ValueError, GenerationOutput,
+    ]  # fmt: skip
+    assert "max_model_len=128" in str(outputs[3])
+
+
+def test_a_response_ends_where_the_model_does(engine: HFEngine) -> None:
+    (output,) = _generate(engine, [([5] * 125, _params(max_tokens=50))])
+    assert (len(output.token_ids), output.finish_reason) == (3, "length")
+
+
+def test_a_row_that_breaks_the_batch_fails_alone(engine: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = engine.model.forward
+
+    def fragile(*args: Any, **kwargs: Any) -> Any:
+        if (kwargs["input_ids"] == POISON).any():
+            raise RuntimeError("out of memory")
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(engine.model, "forward", fragile)
+    requests = [(prompt, _params(seed, stop_token_ids=(POISON,))) for seed, prompt in enumerate(PROMPTS[:7])]
+    outputs = _generate(engine, [*requests[:4], ([5, POISON, 6], _params()), *requests[4:]])
+    assert isinstance(outputs.pop(4), RuntimeError)
+    monkeypatch.undo()
+    assert [output.token_ids for output in outputs] == [output.token_ids for output in _generate(engine, requests)]
+
+
+def test_logits_that_are_not_numbers_are_an_error(engine: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = engine.model.forward
+
+    def diverged(*args: Any, **kwargs: Any) -> Any:
+        output = forward(*args, **kwargs)
+        output.logits[0] = torch.nan
+        return output
+
+    monkeypatch.setattr(engine.model, "forward", diverged)
+    outputs = _generate(engine, [(prompt, _params()) for prompt in PROMPTS[:3]])
+    assert "NaN" in str(outputs[0])
+    assert [len(output.token_ids) for output in outputs[1:]] == [12, 12]
+
+
+def test_aborted_requests_keep_what_they_have(engine: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    _slowed(engine, monkeypatch)
+
+    async def run() -> list[GenerationOutput]:
+        tasks = [
+            asyncio.create_task(engine.generate(PROMPTS[i], _params(max_tokens=length), f"r{i}"))
+            for i, length in enumerate((100, 100, 20))
+        ]
+        await asyncio.sleep(0.3)
+        assert engine.abort(["r0", "unknown"]) == ["r0"]
+        first = await asyncio.wait_for(tasks[0], timeout=0.3)
+        last = await tasks[2]
+        assert engine.abort() == ["r1"]
+        return [first, await tasks[1], last]
+
+    first, second, last = asyncio.run(run())
+    assert (first.finish_reason, second.finish_reason, last.finish_reason) == ("abort", "abort", "length")
+    assert 0 < len(first.token_ids) < len(second.token_ids) < 100
+    assert len(last.token_ids) == 20
+
+
+def test_a_cancelled_request_leaves_its_batch(engine: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    _slowed(engine, monkeypatch)
+
+    async def run() -> None:
+        task = asyncio.create_task(engine.generate(PROMPTS[0], _params(max_tokens=100), "r"))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        await asyncio.wait_for(asyncio.to_thread(engine.wait_idle), timeout=0.5)
+
+    asyncio.run(run())
+
+
+def test_a_held_engine_serves_later(engine: HFEngine) -> None:
+    async def run() -> GenerationOutput:
+        engine.hold("a")
+        engine.hold("b")
+        task = asyncio.create_task(engine.generate(PROMPTS[0], _params(), "r"))
+        for reason in ("a", "b"):
+            await asyncio.sleep(0.1)
+            assert not task.done()
+            engine.release(reason)
+        return await task
+
+    assert asyncio.run(run()).finish_reason == "length"
+
+
+def test_deterministic_numbers_do_not_depend_on_the_batch(model_path: Path) -> None:
+    engine = HFEngine.from_config(EngineConfig(model_path=str(model_path), deterministic=True, batch_wait_s=0.05))
+    requests = [(prompt, _params(seed, max_tokens=25)) for seed, prompt in enumerate(PROMPTS)]
+    together = _generate(engine, requests)
+    backwards = _generate(engine, [(PROMPTS[0], _params(99))] * 5 + requests[::-1])[5:][::-1]
+    alone = [_generate(engine, [request])[0] for request in requests[:3]]
+    engine.close()
+    assert backwards == together
+    assert alone == together[:3]
+
+
+def test_deterministic_needs_seeds_and_a_cpu(model_path: Path) -> None:
+    engine = HFEngine.from_config(EngineConfig(model_path=str(model_path), deterministic=True))
+    (error,) = _generate(engine, [(PROMPTS[0], _params(None))])
+    engine.close()
+    assert "seed" in str(error)
+    with pytest.raises(ValueError, match="device='cpu'"):
+        EngineConfig(model_path=str(model_path), deterministic=True, device="cuda")
+
+
+def test_dummy_weights_are_not_the_files(model_path: Path, engine: HFEngine) -> None:
+    dummy = HFEngine.from_config(EngineConfig(model_path=str(model_path), load_format="dummy", seed=1))
+    name = "model.embed_tokens.weight"
+    assert not torch.equal(dummy.model.state_dict()[name], engine.model.state_dict()[name])
+    assert dummy.eos_token_ids == engine.eos_token_ids == {1}
+    dummy.close()
+
+
+def test_a_closed_engine_refuses(model_path: Path) -> None:
+    engine = HFEngine.from_config(EngineConfig(model_path=str(model_path)))
+    engine.close()
+    (error,) = _generate(engine, [(PROMPTS[0], _params())])
+    assert "closed" in str(error)
