@@ -62,13 +62,21 @@ def test_requests_that_arrive_together_run_as_one_batch(engine: HFEngine) -> Non
     assert [len(output.token_ids) for output in outputs] == [12] * len(PROMPTS)
 
 
-def test_batch_size_and_token_budget_are_kept(model_path: Path) -> None:
-    for limits, batches in (({"max_batch_size": 6}, 4), ({"max_batch_tokens": 12 * (10 + 12)}, 2)):
-        engine = HFEngine.from_config(EngineConfig(model_path=str(model_path), batch_wait_s=0.05, **limits))
-        outputs = _generate(engine, [(prompt, _params()) for prompt in PROMPTS])
-        engine.close()
-        assert engine.batches == batches
-        assert all(len(output.token_ids) == 12 for output in outputs)
+@pytest.mark.parametrize(("limit", "batches"), [({"max_batch_size": 6}, 4), ({"max_batch_tokens": 12 * (10 + 12)}, 2)])
+def test_batch_size_and_token_budget_are_kept(model_path: Path, limit: dict[str, Any], batches: int) -> None:
+    engine = HFEngine.from_config(EngineConfig(model_path=str(model_path), batch_wait_s=0.05, **limit))
+    outputs = _generate(engine, [(prompt, _params()) for prompt in PROMPTS])
+    engine.close()
+    assert engine.batches == batches
+    assert all(len(output.token_ids) == 12 for output in outputs)
+
+
+def test_a_list_of_requests_comes_back_in_order(engine: HFEngine) -> None:
+    requests = [(prompt, _params(max_tokens=1 + i)) for i, prompt in enumerate(PROMPTS)]
+    outputs = asyncio.run(engine.generate_batch(requests))
+    assert [len(output.token_ids) for output in outputs] == list(range(1, 25))
+    with pytest.raises(ValueError, match="prompt is empty"):
+        asyncio.run(engine.generate_batch([*requests, ([], _params())]))
 
 
 def test_greedy_equals_transformers_generate(engine: HFEngine) -> None:

@@ -56,23 +56,24 @@ class TrainerSide(Worker):
         super().__init__()
         rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
         model = omega_conf_to_dataclass(config.actor_rollout_ref.model)
-        self.model = AutoModelForCausalLM.from_pretrained(model.local_path, dtype=torch.float32)
-        self.rollout = get_rollout_class("hf")(config=rollout, model_config=model, device_mesh=None)
+        self.model: Any = AutoModelForCausalLM.from_pretrained(model.local_path, dtype=torch.float32)
+        rollout_class: Any = get_rollout_class("hf")
+        self.rollout = rollout_class(config=rollout, model_config=model, device_mesh=None)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
     def perturb(self, seed: int) -> None:
         torch.manual_seed(seed)
         with torch.no_grad():
             for parameter in self.model.parameters():
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
     async def update_weights(self, global_steps: int) -> None:
         await self.rollout.resume(tags=["weights"])
         await self.rollout.update_weights(iter(self.model.state_dict().items()), global_steps=global_steps)
         await self.rollout.resume(tags=["kv_cache"])
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[attr-defined]
     def greedy(self, prompt: list[int], n: int) -> list[int]:
         return self.model.generate(torch.tensor([prompt]), max_new_tokens=n, do_sample=False)[0, len(prompt) :].tolist()
 
@@ -158,7 +159,7 @@ def test_a_helper_needs_no_configuration_of_verl(session: None, model_path: Path
 def test_upstreams_manager_client_and_weight_sync(session: None, model_path: Path) -> None:
     config = _config(model_path, "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=1")
     pool = RayResourcePool(process_on_nodes=[1], max_colocate_count=2)
-    workers = RayWorkerGroup(pool, RayClassWithInitArgs(ray.remote(TrainerSide), config=config), device_name="cpu")
+    workers: Any = RayWorkerGroup(pool, RayClassWithInitArgs(ray.remote(TrainerSide), config=config), device_name="cpu")
     manager = LLMServerManager.create(config=config, worker_group=workers)
     client, (replica,) = manager.get_client(), manager.get_replicas()
 
@@ -223,7 +224,7 @@ def test_frozen_models_share_a_pool(session: None, model_path: Path) -> None:
     outputs = asyncio.run(run())
     for replica in replicas:
         ray.kill(replica.server_handle)
-    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32)
     expected = model.generate(torch.tensor([PROMPT]), max_new_tokens=16, do_sample=False)[0, len(PROMPT) :].tolist()
     assert [output.token_ids for output in outputs] == [expected] * 3
     assert len({replica.server_address for replica in replicas}) == 3

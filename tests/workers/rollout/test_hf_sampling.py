@@ -1,5 +1,7 @@
 """What a request may ask of the engine "hf", and what its sampler does with it."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -3.0])
 DRAWS = 4000
 
 
-def _frequencies(**params: float) -> torch.Tensor:
+def _frequencies(**params: Any) -> torch.Tensor:
     """Shares of each token over many rows that differ in nothing but their seeds."""
     rows = [SamplingParams(max_tokens=1, seed=seed, **params) for seed in range(DRAWS)]
     tokens_B, _ = BatchSampler(rows, vocab_size=len(LOGITS), device="cpu").pick(LOGITS.repeat(DRAWS, 1), step=0)
@@ -82,8 +84,8 @@ def test_reads_what_verl_sends() -> None:
     assert SamplingParams.from_dict(sent, max_tokens=7) == SamplingParams(
         max_tokens=7, temperature=0.7, top_p=0.9, top_k=-1, seed=3
     )
-    sent = {"max_new_tokens": 5, "stop": "Answer:", "stop_token_ids": [4]}
-    assert SamplingParams.from_dict(sent, max_tokens=7) == SamplingParams(
+    stops: dict[str, Any] = {"max_new_tokens": 5, "stop": "Answer:", "stop_token_ids": [4]}
+    assert SamplingParams.from_dict(stops, max_tokens=7) == SamplingParams(
         max_tokens=5, stop=("Answer:",), stop_token_ids=(4,)
     )
 

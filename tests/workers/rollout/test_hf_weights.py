@@ -47,7 +47,7 @@ def test_buckets_keep_order_and_size() -> None:
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_loading_makes_the_models_equal(tied: bool) -> None:
-    source, target = _model(seed=1, tied=tied), _model(seed=2, tied=tied).to(torch.bfloat16)
+    source, target = _model(seed=1, tied=tied), _model(seed=2, tied=tied).bfloat16()
     loader = WeightLoader(target)
     loader.load(_packed(source))
     loader.finish()

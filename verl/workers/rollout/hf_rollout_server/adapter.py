@@ -34,8 +34,8 @@ class HFServerAdapter(BaseRollout):
         device_mesh: DeviceMesh | None,
         replica_rank: int = -1,
     ) -> None:
-        """`replica_rank` -1 means this process's rank: every rank feeds a replica of its own."""
-        super().__init__(config, model_config, device_mesh)
+        """`replica_rank` -1 means this process's rank: every rank feeds a replica of its own. The mesh is not used."""
+        super().__init__(config, model_config, device_mesh)  # type: ignore[arg-type]
         self.replica_rank = int(os.environ["RANK"]) if replica_rank == -1 else replica_rank
         self.is_leader_rank = True
         self._server: ActorHandle | None = None
@@ -57,16 +57,18 @@ class HFServerAdapter(BaseRollout):
         if self.config.free_cache_engine:
             await self.server.sleep.remote()
 
-    @torch.no_grad()
     async def update_weights(
         self,
         weights: NamedTensors,
-        global_steps: int | None = None,
         wire_format: str = "named_tensors",
+        *,
+        global_steps: int | None = None,
         peft_config: dict[str, Any] | None = None,
-        base_sync_done: bool = True,
+        **_: Any,
     ) -> None:
-        """Replaces the rollout's weights by `weights`, whose names must be exactly the model's.
+        """Replaces the rollout's weights by `weights`, named as in the model, which then are version `global_steps`.
+
+        Keywords that upstream adds for adapters and other wire formats are ignored.
 
         Raises ValueError for unknown, missing or misshapen weights, for adapters that are not merged, and for weights
         sent as differences.

@@ -123,17 +123,20 @@ class HFEngine:
     """Generates for concurrent requests in batches. Thread-safe; `generate` may be awaited from any event loop."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: EngineConfig) -> None:
-        """Starts the worker thread. `model` is used as it is: its dtype and device win over the config's."""
+        """Starts the worker thread and takes `model` over as it is: frozen, on its device, in its dtype."""
         self.model = model.eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.config = config
-        self.vocab_size = min(model.get_input_embeddings().weight.shape[0], len(tokenizer))
-        own_limit = model.config.get_text_config().max_position_embeddings
-        self.max_model_len = config.max_model_len or own_limit
-        if self.max_model_len > own_limit:
-            raise ValueError(
-                f"max_model_len={self.max_model_len} exceeds the {own_limit} positions of {config.model_path}"
-            )
+        self.known_tokens: int = model.config.get_text_config().vocab_size
+        self.vocab_size = min(self.known_tokens, len(tokenizer))
+        # Models without learned or rotary positions have no limit of their own.
+        own_limit: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        limit = config.max_model_len or own_limit
+        if limit is None:
+            raise ValueError(f"{config.model_path} states no longest sequence: set max_model_len")
+        if own_limit is not None and limit > own_limit:
+            raise ValueError(f"max_model_len={limit}: {config.model_path} has {own_limit} positions only")
+        self.max_model_len: int = limit
         eos = model.generation_config.eos_token_id if model.generation_config is not None else None
         self.eos_token_ids = {tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
         self.batches = 0
@@ -169,7 +172,7 @@ class HFEngine:
                 )
             if (Path(config.model_path) / "generation_config.json").exists():
                 model.generation_config = GenerationConfig.from_pretrained(config.model_path)
-        return cls(model.to(config.device), tokenizer, config)
+        return cls(model.to(torch.device(config.device)), tokenizer, config)  # type: ignore[arg-type]
 
     # Requests
 
@@ -206,7 +209,7 @@ class HFEngine:
             raise ValueError(
                 f"request {request_id}: its prompt of {len(ids)} tokens fills max_model_len={self.max_model_len}"
             )
-        if min(ids) < 0 or max(ids) >= self.model.get_input_embeddings().weight.shape[0]:
+        if min(ids) < 0 or max(ids) >= self.known_tokens:
             raise ValueError(f"request {request_id}: the prompt holds a token id outside the model's vocabulary")
         with self._changed:
             if self._closed:
@@ -338,7 +341,7 @@ class HFEngine:
             self._run(requests)
         except Exception as error:
             left = [request for request in requests if not request.future.done()]
-            logger.warning("a batch of %d requests failed (%s)", len(requests), error)
+            logger.warning("engine hf: a batch of %d requests failed (%s)", len(requests), error)
             if len(requests) == 1:
                 requests[0].fail(error)
                 return
@@ -389,7 +392,8 @@ class HFEngine:
             ).logits[:, -1]
             tokens_B, log_probs_B = sampler.pick(logits_BV, step)
             for index, (token, log_prob) in enumerate(zip(tokens_B.tolist(), log_probs_B.tolist(), strict=True)):
-                if rows[index] is not None and self._advance(rows[index], token, log_prob):
+                row = rows[index]
+                if row is not None and self._advance(row, token, log_prob):
                     rows[index] = None
             live = [index for index, row in enumerate(rows) if row is not None]
             if not live:
@@ -397,7 +401,8 @@ class HFEngine:
             ids_BL, positions_BL = tokens_B[:, None], positions_BL[:, -1:] + 1
             if not self._fixed_rows and len(live) <= len(rows) // 2:
                 keep = torch.tensor(live, device=device)
-                cache.batch_select_indices(keep)
+                # Meant for beam search, but the one selection that every kind of layer has.
+                cache.reorder_cache(keep)  # type: ignore[arg-type]
                 sampler.select(keep)
                 ids_BL, positions_BL, mask_BL = ids_BL[keep], positions_BL[keep], mask_BL[keep]
                 rows = [rows[index] for index in live]
@@ -449,5 +454,5 @@ class HFEngine:
         reference = logits_of_row(0, 1)
         if all(torch.equal(reference, logits_of_row(place, place + 1)) for place in (1, 7, 17, _FIXED_ROWS - 1)):
             return _FIXED_ROWS
-        logger.warning("deterministic: this machine's kernels mix rows, so that requests run one at a time")
+        logger.warning("engine hf: deterministic=True runs one request at a time, since kernels here mix rows")
         return 1

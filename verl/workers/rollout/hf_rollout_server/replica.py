@@ -123,7 +123,7 @@ class HFReplica(RolloutReplica):
         )
 
     async def _start(self, **options: Any) -> None:
-        model = omega_conf_to_dataclass(self.model_config, dataclass_type=HFModelConfig)
+        model: Any = omega_conf_to_dataclass(self.model_config, dataclass_type=HFModelConfig)  # type: ignore[arg-type]
         config = engine_config(self.config, model, device=get_device_name(), replica_rank=self.replica_rank)
         name = server_name(self.replica_rank, kind=self._kind, suffix=self.name_suffix)
         server = start_server(

@@ -14,6 +14,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
+from transformers.utils.logging import disable_progress_bar
 
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, HFEngine
 from verl.workers.rollout.hf_rollout_server.sampling import SamplingParams
@@ -43,6 +44,7 @@ class HFServer:
             total_length: limit of prompt and response together, for such a request.
             frees_memory: whether `sleep` moves the weights to the host's memory (verl's `free_cache_engine`).
         """
+        disable_progress_bar()
         self.engine = HFEngine.from_config(config)
         self.config = config
         self.response_length = response_length
@@ -180,7 +182,10 @@ class HFServer:
         """Profiles nothing."""
 
 
-def start_server(config: EngineConfig, *, server_kwargs: dict[str, Any] | None = None, **options: Any) -> ActorHandle:
+def start_server(
+    config: EngineConfig, *, server_kwargs: dict[str, Any] | None = None, **options: Any
+) -> ActorHandle[Any]:
     """Starts a server actor. `options` are Ray's (name, num_cpus, num_gpus, scheduling_strategy, runtime_env, ...)."""
     options.setdefault("max_concurrency", 2 * config.max_batch_size + 1000)
-    return ray.remote(HFServer).options(**options).remote(config, **(server_kwargs or {}))
+    actor_class: Any = ray.remote(HFServer)
+    return actor_class.options(**options).remote(config, **(server_kwargs or {}))
