@@ -1,4 +1,4 @@
-"""A policy that trains in seconds: a random Qwen3 of 0.1 M parameters, its tokenizer, eight prompts and a reward it can learn.
+"""A policy that trains in seconds: a random Qwen3 of 0.1 M parameters, its tokenizer, eight prompts, a reward to learn.
 
 The one decision: everything is made from a seed on the spot, so that no test needs a download or the embedded world.
 

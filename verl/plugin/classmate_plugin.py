@@ -1,8 +1,8 @@
-"""Registers what this project adds to verl, each thing right after the upstream module that holds its registry was imported.
+"""Registers what this project adds to verl, each thing right after the upstream module that holds its registry.
 
-`verl_overlay` calls `register` at the end of `import verl`. Nothing heavy may be imported at the top of this module: each
-hook imports what it needs when it runs. `require_registered` is what entry points call, because upstream logs a plugin's
-exception at DEBUG level only.
+`verl_overlay` calls `register` at the end of `import verl`. Nothing heavy may be imported at the top of this module:
+each hook imports what it needs when it runs. `require_registered` is what entry points call, because upstream logs a
+plugin's exception at DEBUG level only.
 """
 
 import warnings
@@ -77,6 +77,6 @@ def require_registered() -> None:
     """
     if "classmate_cot" not in _REGISTERED or PlatformRegistry.get("cpu") is None:
         raise RuntimeError(
-            "verl did not load the plugin of classmate-cot-verl; run `pip install --no-deps -e .` in the checkout, and unset "
-            "VERL_USE_EXTERNAL_PLUGINS or let it name classmate_cot"
+            "verl did not load the plugin of classmate-cot-verl; run `pip install --no-deps -e .` in the checkout, and "
+            "unset VERL_USE_EXTERNAL_PLUGINS or let it name classmate_cot"
         )

