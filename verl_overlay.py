@@ -1,11 +1,11 @@
 """Joins this repository's `verl/` folder with the installed verl, in every process that imports verl.
 
-Upstream loads each entry point of the group `verl.plugins` at the end of `import verl`; this module is ours, the only one
-(two would load in an order of their own). Loading it does two things, both cheap:
+Upstream loads each entry point of the group `verl.plugins` at the end of `import verl`; this module is ours, the only
+one (two would load in an order of their own). Loading it does two things, both cheap:
 
-* *Find.* In an editable install, a finder at the end of `sys.meta_path` looks up in this checkout names below `verl` that
-  upstream lacks. It never shadows an upstream module, since it is asked last. In a wheel install our files lie inside the
-  installed package and the finder has nothing to do.
+* *Find.* In an editable install, a finder at the end of `sys.meta_path` looks up in this checkout names below `verl`
+  that upstream lacks. It never shadows an upstream module, since it is asked last. In a wheel install our files lie
+  inside the installed package and there is no such finder.
 * *Register.* `after_import(name, hook)` runs a hook right after an upstream module was imported, which is when our
   classes enter that module's registry. Registering at once would make `import verl` import engines, and cost seconds.
 
@@ -78,8 +78,8 @@ def after_import(name: str, hook: Hook) -> None:
 
 def _install() -> None:
     sys.meta_path.insert(0, _post_import)
-    # In a wheel install this file lies beside the installed `verl`, and the finder below would look where Python already did.
-    if (OVERLAY_ROOT / "verl" / "plugin" / "classmate_plugin.py").exists():
+    # In a wheel install this file lies beside upstream's `verl`, where Python looks anyway.
+    if not (OVERLAY_ROOT / "verl" / "__init__.py").exists():
         sys.meta_path.append(OverlayFinder())
     importlib.import_module(_MANIFEST).register(after_import)
 

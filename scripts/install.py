@@ -245,13 +245,13 @@ def locks(profile: str, *, dev: bool) -> list[str]:
     return [f"{profile}.lock", *(["dev.lock"] if dev else [])]
 
 
-def fingerprint(profile: str, *, dev: bool) -> str:
-    """Hash of all that decides what is installed."""
-    digest = hashlib.sha256(f"{profile} {dev} {sys.version_info[:3]} {ROOT}".encode())
+def fingerprint(profile: str, *, dev: bool) -> dict[str, str]:
+    """Hashes of what decides which packages are installed, and of what decides how the project is."""
+    packages = hashlib.sha256(f"{profile} {dev} {sys.version_info[:3]}".encode())
     for name in [*locks(profile, dev=dev), *(["gpu-source.lock"] if profile == "gpu" else [])]:
-        digest.update((REQUIREMENTS / name).read_bytes())
-    digest.update((ROOT / "pyproject.toml").read_bytes())
-    return digest.hexdigest()
+        packages.update((REQUIREMENTS / name).read_bytes())
+    project = hashlib.sha256((ROOT / "pyproject.toml").read_bytes())
+    return {"packages": packages.hexdigest(), "project": project.hexdigest()}
 
 
 def install_packages(profile: str, *, dev: bool) -> None:
@@ -309,21 +309,21 @@ def install_project() -> None:
     run_uv([*arguments, "--reinstall-package", DISTRIBUTION, "--offline"], "the project")
 
 
-def check_project() -> None:
-    """Imports upstream and ours in a new process, away from the checkout.
+def check_imports(*, project: bool) -> None:
+    """Imports upstream, and ours, in a new process away from the checkout.
 
     Raises:
         InstallError: with the last line of the traceback.
     """
     start = time.monotonic()
-    code = "import verl, verl.plugin.classmate_plugin"
+    code = "import verl, verl.plugin.classmate_plugin" if project else "import verl"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=sys.prefix)
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ["no output"])[-1]
         raise InstallError(
-            f"`{code}` fails ({last}): another package in {sys.prefix} may not fit; try a new environment"
+            f"`{code}` fails ({last}): another package in {sys.prefix} may not fit, try a new environment"
         )
-    say(f"checked: `import verl` with our modules works ({time.monotonic() - start:.0f} s)")
+    say(f"checked: `{code}` works ({time.monotonic() - start:.0f} s)")
 
 
 def choose_profile(asked: str | None, stamp: dict[str, object]) -> str:
@@ -352,22 +352,25 @@ def install(asked: str | None, *, dev: bool, project: bool) -> None:
         stamp = {}
     dev = dev or bool(stamp.get("dev"))
     profile = choose_profile(asked, stamp)
-    mark = fingerprint(profile, dev=dev)
-    same = stamp.get("fingerprint") == mark and not missing(pins(locks(profile, dev=dev)))
+    marks = fingerprint(profile, dev=dev)
+    packages_there = stamp.get("packages") == marks["packages"] and not missing(pins(locks(profile, dev=dev)))
+    project_there = not project or (stamp.get("project") == marks["project"] and is_editable_here())
     try:
-        if not same:
+        if not packages_there:
             STAMP.unlink(missing_ok=True)
             install_packages(profile, dev=dev)
-        if project and not (same and is_editable_here()):
+        if not project_there:
             install_project()
-            check_project()
+        if not (packages_there and project_there):
+            check_imports(project=project)
         if dev and project:
             subprocess.run([sys.executable, str(ROOT / "scripts" / "link_overlay.py"), "--quiet"], check=True)
         compile_checkout()
-        STAMP.write_text(json.dumps({"profile": profile, "dev": dev, "fingerprint": mark}) + "\n")
+        STAMP.write_text(json.dumps({"profile": profile, "dev": dev, **marks}) + "\n")
     except OSError as error:
         raise explain(str(error), "writing") from error
-    say(f"{'nothing to do, ' if same else ''}{profile} profile{' with dev tools' if dev else ''} ready in {sys.prefix}")
+    done = "nothing to do, " if packages_there and project_there else ""
+    say(f"{done}{profile} profile{' with dev tools' if dev else ''} ready in {sys.prefix}")
 
 
 def is_editable_here() -> bool:
