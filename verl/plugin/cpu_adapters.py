@@ -75,7 +75,7 @@ def unpinned_offload(module: ModuleType) -> None:
 
 
 def fsdp_engines(module: ModuleType) -> None:
-    """`verl.workers.engine.fsdp.transformer_impl`: its engines are registered for cuda and npu, and serve the CPU too."""
+    """`verl.workers.engine.fsdp.transformer_impl`: its engines, registered for cuda and npu, serve the CPU too."""
     from verl.workers.engine.base import EngineRegistry
 
     for model_type, engine in (
@@ -86,8 +86,8 @@ def fsdp_engines(module: ModuleType) -> None:
 
 
 def copied_weights(module: ModuleType) -> None:
-    """`verl.workers.rollout.vllm_rollout.bucketed_weight_transfer`: on an accelerator `tensor.to(device)` copies a weight
-    out of the shared segment; on the CPU it is a view, which changes with the next bucket and keeps the segment open."""
+    """`verl.workers.rollout.vllm_rollout.bucketed_weight_transfer`: on an accelerator `tensor.to(device)` copies out of
+    the shared segment; on the CPU it is a view, which changes with the next bucket and keeps the segment open."""
     receiver = module.BucketedWeightReceiver  # type: ignore[attr-defined]
     receive = receiver.receive_weights
 
