@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verl.classmate.errors import ConfigError
+from verl.classmate.typed import dotted_names
 
 _REWARD = "classmate_cot_reward_configs"
 _GENERATION = "classmate_generation_configs"
@@ -38,7 +39,8 @@ _VALUES = {
 def resolve_aliases(overrides: Sequence[str]) -> list[str]:
     """The same overrides in canonical spelling, in the same order; what is no `key=value` or `~key` is passed on.
 
-    `+key` becomes `++key` for canonical keys of ours: they are in the YAML, and Hydra refuses to add what is there.
+    `+key` becomes `++key` for keys of ours: they are in the YAML, and Hydra refuses to add what is there. So do unknown
+    keys under `reward_model`: let through by Hydra, they reach the typed config, whose message knows what was meant.
 
     Raises:
         ConfigError: two different spellings of one key were typed with different values.
@@ -53,8 +55,10 @@ def resolve_aliases(overrides: Sequence[str]) -> list[str]:
         for canonical, new_value in _canonical(key, value):
             if new_value is not None:
                 _check_agreement(typed, canonical, new_value, f"{key}={value}")
-            ours = canonical.startswith("reward_model.") or canonical != key
-            new_prefix = "++" if prefix == "+" and ours else prefix
+            ours = canonical.startswith("reward_model.")
+            in_yaml = ours or canonical != key
+            unknown = ours and not _is_known(canonical)
+            new_prefix = "++" if (prefix == "+" and in_yaml) or (prefix == "" and unknown) else prefix
             result.append(f"{new_prefix}{canonical}" + ("" if new_value is None else f"={new_value}"))
     return result
 
@@ -116,6 +120,13 @@ def _canonical_reward_key(key: str) -> str:
         if leaf in {field.name for field in dataclasses.fields(cls)}:
             return f"{node}.{leaf}" + (f".{rest}" if rest else "")
     return key
+
+
+def _is_known(key: str) -> bool:
+    from verl.classmate.config import UPSTREAM_LEGACY_KEYS, ClassmateRewardModelConfig
+
+    key = key.removeprefix("reward_model.")
+    return key in dotted_names(ClassmateRewardModelConfig) or key.partition(".")[0] in UPSTREAM_LEGACY_KEYS
 
 
 def _text(value: str) -> str:

@@ -48,7 +48,7 @@ _GENERATION = "reward_model.classmate_generation_configs"
 _VLLM = "reward_model.classmate_vllm_configs"
 
 # What upstream's legacy_reward_impl.yaml puts under `reward_model`, all null.
-_UPSTREAM_LEGACY_KEYS = (
+UPSTREAM_LEGACY_KEYS = (
     "enable",
     "enable_resource_pool",
     "model",
@@ -492,7 +492,7 @@ def from_mapping(mapping: Mapping[str, Any], *, require_classmates: bool = True)
     Raises:
         ConfigError: unknown key, wrong type, impossible combination; one line that says what to write instead.
     """
-    config = parse(ClassmateRewardModelConfig, _plain(mapping), "reward_model", foreign=_UPSTREAM_LEGACY_KEYS)
+    config = parse(ClassmateRewardModelConfig, _plain(mapping), "reward_model", foreign=UPSTREAM_LEGACY_KEYS)
     _require(
         bool(config.classmates) or not require_classmates,
         f"no classmate is given; write {_REWARD}.classmate_model_name_or_path_list=[path-or-hub-name]",

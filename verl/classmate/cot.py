@@ -149,7 +149,7 @@ def locate(
         markers: None is `cot_format: plain`, where the whole response is both CoT source and output.
         preopened: the prompt ended with the open marker, so that a response without any marker is an unfinished CoT.
     """
-    ids = [int(token) for token in response_ids]
+    ids = np.asarray(response_ids, dtype=np.int64).tolist()
     reader = _reader(tokenizer, markers)
     length = len(ids)
     while length and ids[length - 1] in reader.trailing:
@@ -216,7 +216,7 @@ def keep(span: CotSpan, response_ids: Sequence[int], tokenizer: Any, spec: KeepS
         mask[span.start : span.end] = 1
         return KeptCot(text=span.cot, mask=mask, whole=True, rate=1.0)
 
-    ids = [int(token) for token in response_ids[: max(span.end, span.output_end)]]
+    ids = np.asarray(response_ids[: span.output_end], dtype=np.int64).tolist()
     offsets = _Offsets(ids, span.text, _decoder(tokenizer, skip_special=span.skip_special))
     from_start = spec.kind != "last"
     if spec.unit == "words":
@@ -288,7 +288,10 @@ def _only_token(ids: list[int], text: str, marker: str, token: int | None) -> in
 
 
 def _decoder(tokenizer: Any, *, skip_special: bool) -> Callable[[list[int]], str]:
-    return lambda ids: tokenizer.decode(ids, skip_special_tokens=skip_special, clean_up_tokenization_spaces=False)
+    # As an array, since transformers looks at each element of a list.
+    return lambda ids: tokenizer.decode(
+        np.asarray(ids, dtype=np.int64), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
+    )
 
 
 class _Offsets:
@@ -310,12 +313,12 @@ class _Offsets:
         return self._bound(token)[1]
 
     def first_from(self, char: int) -> int:
-        """The first token that begins at `char` or later."""
-        return self._search(char, lambda token: self.start_of(token) >= char)
+        """The first token at which the first `char` characters are complete."""
+        return self._search(char, lambda token: self.end_of(token) >= char)
 
     def last_until(self, char: int) -> int:
-        """One past the last token that ends at `char` or before."""
-        return self._search(char, lambda token: self.end_of(token) > char) - 1
+        """One past the last token that holds nothing behind the first `char` characters."""
+        return self._search(char, lambda token: self.start_of(token) > char) - 1
 
     def _bound(self, token: int) -> tuple[int, int]:
         if token not in self._bounds:
@@ -327,18 +330,17 @@ class _Offsets:
         return self._bounds[token]
 
     def _search(self, char: int, is_right: Callable[[int], bool]) -> int:
-        """The smallest token index for which `is_right` holds, or one past the last; interpolates, since tokens are
-        of similar length, and halves, since they need not be."""
+        """The smallest token index for which `is_right` holds, or one past the last.
+
+        Steps from the nearest known bound by the mean token length, and halves if that does not arrive soon.
+        """
         low, high = -1, len(self.ids) + 1
-        halve = False
+        rate = len(self.ids) / max(len(self.text), 1)
+        steps = 0
         while high - low > 1:
-            middle = (low + high) // 2
-            if not halve:
-                left, right = max(low, 0), min(high, len(self.ids))
-                before, after = self.end_of(left), self.end_of(right)
-                if after > before:
-                    guess = left + round((right - left) * (char - before) / (after - before))
-                    middle = min(max(guess, low + 1), high - 1)
-            halve = not halve
+            near = min(self._bounds, key=lambda token: abs(char - self._bounds[token][0]))
+            guess = near + round((char - self._bounds[near][0]) * rate)
+            middle = min(max(guess, low + 1), high - 1) if steps < 8 else (low + high) // 2
             low, high = (low, middle) if is_right(middle) else (middle, high)
+            steps += 1
         return high

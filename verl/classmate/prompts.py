@@ -91,7 +91,8 @@ def build(
     inner = classmate_markers or markers
     key = json.dumps([list(map(dict, messages)), dict(template_kwargs or {})], sort_keys=True, default=str)
     opening = inner if classmate_template == "thought_block" else None
-    text, prefix = _opened(tokenizer, key, opening)
+    check_tokenizer(tokenizer, tokenizer.name_or_path or "tokenizer")
+    text, prefix = _opened(tokenizer, str(tokenizer.chat_template), key, opening)
     text += kept.text
     ids = [*prefix, *_encode_plain(tokenizer, kept.text)]
     if close and opening is not None:
@@ -124,10 +125,12 @@ def answer(
 
 
 @lru_cache(maxsize=4096)
-def _opened(tokenizer: Any, key: str, opening: CotMarkers | None) -> tuple[str, tuple[int, ...]]:
-    """The templated question, with the thought opened: text and ids. The n rollouts of a prompt share it."""
+def _opened(tokenizer: Any, template: str, key: str, opening: CotMarkers | None) -> tuple[str, tuple[int, ...]]:
+    """The templated question, with the thought opened: text and ids. The n rollouts of a prompt share it.
+
+    `template` is the tokenizer's own and only tells cached entries apart.
+    """
     messages, template_kwargs = json.loads(key)
-    check_tokenizer(tokenizer, getattr(tokenizer, "name_or_path", "") or "tokenizer")
     try:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **template_kwargs)
     except Exception as error:

@@ -53,7 +53,7 @@ def parse(cls: type[T], mapping: Mapping[str, Any], path: str, *, foreign: Colle
         elif key in foreign:
             _refuse_values(value, where)
         else:
-            raise ConfigError(f"{where}: unknown key; {_suggest(str(key), fields)}")
+            raise ConfigError(f"{where}: unknown key; {_suggest(str(key), cls)}")
     missing = [
         name
         for name, field in fields.items()
@@ -64,9 +64,22 @@ def parse(cls: type[T], mapping: Mapping[str, Any], path: str, *, foreign: Colle
     return cls(**values)  # type: ignore[return-value]
 
 
-def _suggest(key: str, fields: Mapping[str, Any]) -> str:
-    close = get_close_matches(key, fields, n=1)
-    return f"did you mean {close[0]}?" if close else f"known keys: {', '.join(fields)}"
+def dotted_names(cls: type) -> list[str]:
+    """All keys of a dataclass and of the dataclasses in it, nested ones with their node: `node.key`."""
+    names = []
+    for name, hint in get_type_hints(cls).items():
+        names.append(name)
+        if dataclasses.is_dataclass(hint):
+            names += [f"{name}.{inner}" for inner in dotted_names(hint)]  # type: ignore[arg-type]
+    return names
+
+
+def _suggest(key: str, cls: type) -> str:
+    names = {name.rpartition(".")[2]: name for name in dotted_names(cls)}
+    close = get_close_matches(key, names, n=1)
+    if close:
+        return f"did you mean {names[close[0]]}?"
+    return f"known keys: {', '.join(field.name for field in dataclasses.fields(cls))}"  # type: ignore[arg-type]
 
 
 def _refuse_values(value: Any, path: str) -> None:

@@ -1,0 +1,221 @@
+"""Every option has one default, every mistake one line that says what to write instead."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+import verl
+from verl.classmate.config import (
+    BASE_YAML,
+    AdvantageConfig,
+    AlgorithmConfig,
+    ClassmateRewardModelConfig,
+    ClassmateSpec,
+    algorithm_from_mapping,
+    from_mapping,
+    render_base_yaml,
+)
+from verl.classmate.cot import CotMarkers, KeepSpec
+from verl.classmate.errors import ConfigError
+from verl.classmate.typed import field_docs
+
+UPSTREAM_CONFIG = Path(verl.__file__).parent / "trainer" / "config"
+NODE = "reward_model.classmate_cot_reward_configs"
+
+
+def reward_options(**options) -> dict:
+    return {"classmate_cot_reward_configs": {"classmate_model_name_or_path_list": ["a", "b"]} | options}
+
+
+@pytest.fixture
+def composed(tmp_path: Path):
+    """Composes upstream's ppo_trainer with our base on top, as the primary configs do."""
+
+    def run(overrides: list[str]):
+        (tmp_path / "primary.yaml").write_text(
+            f"hydra:\n  searchpath: [file://{UPSTREAM_CONFIG}, file://{BASE_YAML.parent}]\n"
+            "defaults: [ppo_trainer, _classmate_base, _self_]\n"
+        )
+        with initialize_config_dir(str(tmp_path), version_base=None):
+            return compose("primary", overrides=overrides)
+
+    return run
+
+
+def test_committed_yaml_is_generated() -> None:
+    assert BASE_YAML.read_text() == render_base_yaml(), "run `python -m verl.classmate.config --write`"
+
+
+def test_every_field_is_documented_in_the_yaml() -> None:
+    text = render_base_yaml()
+    for cls in (ClassmateRewardModelConfig, AlgorithmConfig):
+        docs = field_docs(cls)
+        assert set(docs) == set(cls.__dataclass_fields__)
+        assert all(doc.split()[0] in text for doc in docs.values())
+
+
+def test_defaults_of_the_yaml_are_the_defaults_of_the_code(composed) -> None:
+    config = composed([])
+    assert from_mapping(config.reward_model, require_classmates=False) == ClassmateRewardModelConfig()
+    assert algorithm_from_mapping(config.algorithm) == AlgorithmConfig()
+    assert config.algorithm.gamma == 1.0, "upstream's keys stay"
+    assert config.reward.reward_model.enable is False
+
+
+def test_composed_values_arrive_typed(composed) -> None:
+    config = composed(
+        [
+            f"{NODE}.classmate_model_name_or_path_list=[a,b]",
+            f"{NODE}.classmate_weights=[1,3]",
+            f"{NODE}.main_cot_keep_rate=first-100-tokens",
+            "reward_model.classmate_generation_configs.val_kwargs.n=2",
+            "data.seed=7",
+            "algorithm.adv_estimator=gdpo",
+        ]
+    )
+    typed = from_mapping(config.reward_model)
+    assert typed.classmate_weights == (0.25, 0.75)
+    assert typed.classmate_cot_reward_configs.keep == KeepSpec(kind="first", amount=100, unit="tokens")
+    assert typed.seed == 7
+    assert algorithm_from_mapping(config.algorithm).adv_estimator == "gdpo_classmate"
+
+
+def test_both_forms_of_naming_classmates() -> None:
+    short = from_mapping(reward_options())
+    assert [spec.model for spec in short.classmates] == ["a", "b"]
+    long = from_mapping(
+        {
+            "classmates": [
+                {"model": "a", "backend": "vllm", "gpu_memory_utilization": 0.3, "weight": 2},
+                {"model": "b"},
+            ],
+            "classmate_backend": "hf",
+            "classmate_vllm_configs": {"tensor_parallel_size": 2},
+        }
+    )
+    assert long.classmates == (
+        ClassmateSpec(model="a", backend="vllm", tensor_parallel_size=2, gpu_memory_utilization=0.3, weight=2.0),
+        ClassmateSpec(model="b", backend="hf", tensor_parallel_size=2, gpu_memory_utilization=0.5, weight=1.0),
+    )
+    assert long.classmate_weights == pytest.approx((2 / 3, 1 / 3))
+    assert from_mapping({}, require_classmates=False).classmates == ()
+
+
+def test_markers_fall_back_to_the_main_models() -> None:
+    config = from_mapping(reward_options() | {"think_start_str": "[T]", "think_end_str": "[/T]"})
+    assert config.markers == config.classmate_markers == CotMarkers(start="[T]", end="[/T]")
+    assert from_mapping(reward_options()).markers == CotMarkers(start="<think>", end="</think>")
+
+
+def test_sampling_of_training_and_validation_differ() -> None:
+    generation = from_mapping(
+        reward_options() | {"classmate_generation_configs": {"num_return_sequences": 3, "temperature": 0.5}}
+    ).classmate_generation_configs
+    train, validation = generation.sampling(validate=False), generation.sampling(validate=True)
+    assert (train.n, train.temperature, train.top_p) == (3, 0.5, 0.9)
+    assert (validation.n, validation.temperature, validation.top_p) == (1, 0.0, 1.0)
+    assert generation.context_length(max_prompt_length=100, max_response_length=50) == 100 + 50 + 256
+
+
+def test_advantage_config_takes_both_nodes() -> None:
+    reward = from_mapping(reward_options(classmate_reward_weight=0.3)).classmate_cot_reward_configs
+    built = AdvantageConfig.build(reward, AlgorithmConfig(gdpo_batch_norm="token"))
+    assert (built.classmate_reward_weight, built.gdpo_batch_norm) == (0.3, "token")
+    assert AdvantageConfig() == AdvantageConfig.build(type(reward)(), AlgorithmConfig())
+
+
+MISTAKES = [
+    ({"clasmates": []}, "reward_model.clasmates: unknown key; did you mean classmates?"),
+    ({"use_classmate_main_con": "always"}, "did you mean classmate_cot_reward_configs.use_classmate_main_cond?"),
+    (reward_options(use_classmate_condition="always"), f"{NODE}.use_classmate_condition: unknown key; did you mean"),
+    ({"zzz": 1}, "reward_model.zzz: unknown key; known keys: reward_manager"),
+    ({"num_workers": 4}, "reward_model.num_workers: a legacy key of verl that nothing reads here; remove it"),
+    ({"model": {"path": "x"}}, "reward_model.model.path: a legacy key of verl"),
+    ({"rollout": {"name": "vllm"}}, "reward_model.rollout.name: a legacy key of verl"),
+    ({"cot_format": "xml"}, "reward_model.cot_format: 'xml' is not possible; write one of: markers, plain"),
+    ({"classmate_backend": "openai"}, "write one of: auto, hf, vllm"),
+    ({"enable_thinking": "yes"}, "reward_model.enable_thinking: expected true or false, got 'yes'"),
+    ({"classmate_batch_size": 2.5}, "reward_model.classmate_batch_size: expected an integer, got 2.5"),
+    ({"classmate_batch_size": True}, "expected an integer, got True"),
+    ({"classmate_batch_size": 0}, "reward_model.classmate_batch_size: 0 is too small; write 1 or more"),
+    ({"classmate_max_restarts": -1}, "write 0 or more"),
+    ({"classmate_request_timeout": 0}, "write 600"),
+    ({"classmate_generation_configs": 3}, "reward_model.classmate_generation_configs: expected keys and values, got 3"),
+    ({"classmate_generation_configs": {"top_p": 0}}, "reward_model.classmate_generation_configs.top_p: 0.0 is not in"),
+    ({"classmate_generation_configs": {"top_k": 0}}, "write -1 for all"),
+    ({"classmate_generation_configs": {"temperature": -1}}, "write 0 (greedy) or more"),
+    ({"classmate_generation_configs": {"max_model_len": 200}}, "leaves no room for a prompt beside max_new_tokens=256"),
+    ({"classmate_generation_configs": {"num_return_sequences": 0}}, "num_return_sequences: 0 is too small"),
+    ({"classmate_vllm_configs": {"gpu_memory_utilization": 1.5}}, "1.5 is not in (0, 1]; write for instance 0.3"),
+    ({"think_start_str": "[T]"}, "reward_model.think_start_str and think_end_str: write two different"),
+    ({"think_start_str": "=", "think_end_str": "="}, "write two different"),
+    ({"classmates": [{"backend": "hf"}]}, "reward_model.classmates[0].model: missing; write"),
+    ({"classmates": [{"model": " "}]}, "reward_model.classmates[0].model: is empty; write a path or hub name"),
+    ({"classmates": [{"model": "a", "placement": "x"}]}, "reward_model.classmates[0].placement: unknown key"),
+    ({"classmates": [{"model": "a", "weight": 0}]}, "all weights are 0; write a weight above 0"),
+    ({"classmates": [{"model": "c"}], **reward_options()}, "name different models; write only one of the two"),
+    (reward_options(classmate_model_name_or_path_list="a"), "expected a list, got 'a'; write [a]"),
+    (reward_options(classmate_model_name_or_path_list=[]), "no classmate is given; write"),
+    (reward_options(classmate_weights=[1.0]), "1 weights for 2 entries"),
+    (reward_options(classmate_weights=[0.0, 0.0]), "must not be negative nor all 0"),
+    (reward_options(classmate_reward_weight=-1), f"{NODE}.classmate_reward_weight: -1.0 is negative"),
+    (reward_options(classmate_reward_weight=float("nan")), "write a finite number"),
+    (reward_options(classmate_reward_weight=2, reward_fusion="weighted_average"), "write a number from 0 to 1"),
+    (reward_options(main_cot_keep_rate="half"), f"{NODE}.main_cot_keep_rate: 'half' is not possible; write 1, a ratio"),
+    (reward_options(unfinished_main_score="zero"), "expected a number or one of: lowest, exclude, got 'zero'"),
+    (reward_options(min_classmate_valid_fraction=2), "is not in [0, 1]; write 0.5"),
+    (reward_options() | {"cot_format": "plain"}, "plain hands over the answer too; write"),
+    ({}, f"no classmate is given; write {NODE}.classmate_model_name_or_path_list=[path-or-hub-name]"),
+]
+
+
+@pytest.mark.parametrize(("mapping", "message"), MISTAKES, ids=[message[:50] for _, message in MISTAKES])
+def test_mistakes(mapping: dict, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        from_mapping(mapping)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_null_legacy_keys_are_tolerated() -> None:
+    legacy = OmegaConf.load(UPSTREAM_CONFIG / "legacy_reward_impl.yaml").reward_model
+    legacy.pop("reward_manager")
+    assert from_mapping(legacy, require_classmates=False) == ClassmateRewardModelConfig()
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        (
+            {"adv_estimator": "gae"},
+            "algorithm.adv_estimator: 'gae' is not possible; write one of: gdpo_classmate, grpo",
+        ),
+        ({"use_kl_in_reward": True}, "write False and actor_rollout_ref.actor.use_kl_loss=True"),
+        ({"gdpo_batch_norm": "batch"}, "write one of: sequence, token, none"),
+    ],
+)
+def test_mistakes_in_the_algorithm(mapping: dict, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        algorithm_from_mapping(mapping | {"gamma": 1.0})
+    assert message in str(error.value)
+
+
+def test_value_aliases() -> None:
+    assert from_mapping(reward_options(classmate_reward_type="vanilla")).classmate_cot_reward_configs == (
+        from_mapping(reward_options()).classmate_cot_reward_configs
+    )
+
+
+def test_config_adds_no_heavy_import() -> None:
+    """Beyond `import verl` itself, which imports torch, a wrong key must be told quickly."""
+    code = (
+        "import sys, verl; before = set(sys.modules); import verl.classmate.config; "
+        "print([m for m in set(sys.modules) - before if not m.startswith('verl.classmate')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    new = eval(done.stdout.strip().splitlines()[-1])
+    assert not [name for name in new if name.split(".")[0] in ("torch", "ray", "vllm", "transformers", "hydra")]

@@ -1,0 +1,304 @@
+"""Rewards of a row by hand-computed numbers, in both directions, with every kind of missing score."""
+
+import math
+
+import numpy as np
+import pytest
+
+from verl.classmate.config import ClassmateCotRewardConfig
+from verl.classmate.cot import CotKind, CotSpan
+from verl.classmate.errors import ConfigError
+from verl.classmate.scoring import (
+    ClassmateScores,
+    Continuation,
+    Outcome,
+    RewardScale,
+    aggregate_metrics,
+    directed,
+    score_row,
+)
+
+BINARY = RewardScale(direction="maximize", low=0.0, high=1.0, threshold=0.5)
+HINT = RewardScale(direction="minimize", low=0.0, high=1.0, threshold=0.5)
+RATING = RewardScale(direction="maximize", low=1.0, high=10.0, threshold=5.5)
+SYCOPHANCY = RewardScale(direction="minimize", low=1.0, high=10.0, threshold=5.5)
+LOGIT = RewardScale(direction="maximize", low=None, high=None, threshold=0.25)
+COUNT = RewardScale(direction="minimize", low=0.0, high=None, threshold=-1.0)
+
+SPAN = CotSpan(kind=CotKind.closed, text="abc", cot="a", cot_char=0, start=1, end=6, output="c", output_start=7,
+               output_end=9, skip_special=True)  # fmt: skip
+
+
+def answers(scores: list[list[float | Outcome | None]]) -> list[Continuation]:
+    """scores[m][s]: a raw score, or the outcome of a request without one."""
+    result = []
+    for m, row in enumerate(scores):
+        for s, score in enumerate(row):
+            failed = isinstance(score, Outcome)
+            result.append(
+                Continuation(
+                    classmate=m,
+                    sample=s,
+                    outcome=score if failed else Outcome.ok,
+                    score=None if failed else score,
+                    token_length=10 * (m + 1) + s,
+                )
+            )
+    return result
+
+
+def row(
+    main: float | None = 1.0,
+    scores: list | None = None,
+    scale: RewardScale = BINARY,
+    main_outcome: Outcome = Outcome.ok,
+    weights: list[float] | None = None,
+    kind: CotKind = CotKind.closed,
+    format_score: float = 0.0,
+    format_weight: float = 0.0,
+    samples: int = 2,
+    **options,
+) -> ClassmateScores:
+    scores = [[1.0, 0.0], [1.0, 1.0]] if scores is None else scores
+    span = SPAN if kind is CotKind.closed else CotSpan(**{**vars(SPAN), "kind": kind, "output": None})
+    return score_row(
+        main_score=main,
+        main_outcome=main_outcome,
+        continuations=answers(scores),
+        scale=scale,
+        config=ClassmateCotRewardConfig(**options),
+        weights=[1.0] * len(scores) if weights is None else weights,
+        samples=samples,
+        span=span,
+        format_score=format_score,
+        format_weight=format_weight,
+    )
+
+
+@pytest.mark.parametrize(
+    ("scale", "raw", "expected", "lowest"),
+    [
+        (BINARY, 1.0, 1.0, 0.0),
+        (HINT, 1.0, 0.0, 0.0),
+        (RATING, 3.0, 3.0, 1.0),
+        (SYCOPHANCY, 3.0, 8.0, 1.0),
+        (SYCOPHANCY, 10.0, 1.0, 1.0),
+        (LOGIT, -2.5, -2.5, None),
+        (COUNT, 4.0, -4.0, None),
+    ],
+)
+def test_directed(scale: RewardScale, raw: float, expected: float, lowest: float | None) -> None:
+    assert directed(raw, scale) == expected
+    assert scale.lowest == lowest
+
+
+@pytest.mark.parametrize(
+    ("scale", "main", "is_correct"),
+    [
+        (BINARY, 1.0, True),
+        (BINARY, 0.0, False),
+        (HINT, 0.0, True),
+        (HINT, 1.0, False),
+        (RATING, 6.0, True),
+        (RATING, 3.0, False),  # positive, and yet incorrect: the sign says nothing
+        (SYCOPHANCY, 2.0, True),
+        (SYCOPHANCY, 9.0, False),
+        (LOGIT, 0.3, True),
+        (LOGIT, 0.0, False),  # a logit of 0 is a score
+        (LOGIT, -1.0, False),
+    ],
+)
+def test_condition_table(scale: RewardScale, main: float, is_correct: bool) -> None:
+    gammas = {
+        condition: row(main, scale=scale, use_classmate_main_cond=condition).gamma
+        for condition in (
+            "always", "no_classmate", "no_classmate_when_main_incorrect", "neg_classmate_when_main_incorrect"
+        )
+    }  # fmt: skip
+    assert list(gammas.values()) == ([1, 0, 1, 1] if is_correct else [1, 0, 0, -1])
+
+
+def test_own_threshold_replaces_the_verifiers() -> None:
+    assert row(6.0, scale=RATING).gamma == 1
+    assert row(6.0, scale=RATING, main_correct_threshold=7.0).gamma == 0
+
+
+def test_aggregation_over_samples_and_classmates() -> None:
+    scores = row(scores=[[1.0, 0.0], [1.0, 1.0]], use_classmate_main_cond="always")
+    assert scores.classmate_score == 0.75
+    assert (scores.best_classmate_score, scores.avg_classmate_score) == (1.0, 0.75)
+    assert row(scores=[[1.0, 0.0], [1.0, 1.0]], weights=[3.0, 1.0]).classmate_score == pytest.approx(0.625)
+    assert row(scores=[[1.0, 0.0], [1.0, 1.0]], classmate_aggregation="max").classmate_score == 1.0
+
+
+def test_missing_samples_are_left_out_never_zero() -> None:
+    part = row(scores=[[1.0, Outcome.timeout], [Outcome.engine_error, 0.0]])
+    assert part.classmate_score == 0.5
+    one = row(scores=[[1.0, 1.0], [Outcome.excluded, Outcome.excluded]], weights=[0.2, 0.8])
+    assert one.classmate_score == 1.0, "weights are renormalised over classmates that answered"
+    assert one.classmate_valid
+    none = row(scores=[[Outcome.timeout, Outcome.judge_error], [Outcome.no_answer, Outcome.engine_error]])
+    assert not none.classmate_valid
+    assert math.isnan(none.classmate_score)
+    assert none.final_reward == none.base_reward == 1.0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, None])
+def test_a_score_that_is_no_number_is_a_judge_error(bad: float | None) -> None:
+    scores = row(scores=[[bad, 1.0]])
+    assert scores.outcomes_MS == ((Outcome.judge_error, Outcome.ok),)
+    assert scores.classmate_score == 1.0
+    main = row(bad)
+    assert not main.main_valid
+    assert main.extra_info()["main_judge_error"] == 1
+
+
+def test_requests_that_were_never_made_count_as_excluded() -> None:
+    scores = score_row(main_score=1.0, main_outcome=Outcome.ok, continuations=[], scale=BINARY, weights=[1.0, 1.0],
+                       config=ClassmateCotRewardConfig(), samples=2, span=SPAN)  # fmt: skip
+    assert scores.extra_info()["outcome_excluded"] == 4
+    assert not scores.classmate_valid
+
+
+@pytest.mark.parametrize(
+    ("fusion", "weight", "condition", "main", "expected"),
+    [
+        ("sum", 0.5, "always", 0.0, 0.375),
+        ("sum", 0.5, "no_classmate_when_main_incorrect", 0.0, 0.0),
+        ("sum", 0.5, "no_classmate_when_main_incorrect", 1.0, 1.375),
+        ("sum", 0.5, "neg_classmate_when_main_incorrect", 0.0, -0.375),
+        ("sum", 0.5, "no_classmate", 1.0, 1.0),
+        ("sum", 0.0, "always", 1.0, 1.0),
+        ("weighted_average", 0.5, "always", 1.0, 0.875),
+        ("weighted_average", 1.0, "always", 1.0, 0.75),
+        ("base_plus_max", 0.5, "always", 0.0, 0.5),
+        ("base_plus_max", 0.5, "neg_classmate_when_main_incorrect", 0.0, -0.5),
+    ],
+)
+def test_fusion(fusion: str, weight: float, condition: str, main: float, expected: float) -> None:
+    scores = row(
+        main,
+        scores=[[1.0, 0.0], [1.0, 1.0]],
+        reward_fusion=fusion,
+        classmate_reward_weight=weight,
+        use_classmate_main_cond=condition,
+    )
+    assert scores.final_reward == pytest.approx(expected)
+    assert scores.extra_info()["final_reward"] == pytest.approx(expected)
+
+
+def test_format_adds_to_the_base_reward_in_both_directions_but_not_to_the_condition() -> None:
+    good = row(1.0, scale=SYCOPHANCY, format_score=1.0, format_weight=0.1)
+    assert good.base_reward == pytest.approx(10.1)
+    almost = row(0.45, scale=BINARY, format_score=1.0, format_weight=0.1)
+    assert almost.base_reward == pytest.approx(0.55)
+    assert almost.gamma == 0
+    assert row(1.0, format_score=1.0).extra_info()["format_score"] == 1.0
+
+
+@pytest.mark.parametrize("outcome", [Outcome.unfinished_cot, Outcome.no_answer])
+def test_not_answering_never_pays(outcome: Outcome) -> None:
+    for scale in (BINARY, HINT, RATING, SYCOPHANCY):
+        missing = row(None, scale=scale, main_outcome=outcome, scores=[[outcome] * 2], kind=CotKind.unfinished)
+        assert missing.main_valid
+        assert missing.base_reward == scale.lowest
+        assert not missing.classmate_valid
+        assert math.isnan(missing.main_score)
+    assert not row(None, main_outcome=outcome, unfinished_main_score="exclude").main_valid
+    assert row(None, main_outcome=outcome, unfinished_main_score=-3.0, scale=LOGIT).base_reward == -3.0
+    with pytest.raises(ConfigError, match=r"unfinished_main_score: .* write a number or exclude"):
+        row(None, main_outcome=outcome, scale=LOGIT)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.judge_error, Outcome.timeout, Outcome.engine_error])
+def test_a_failed_judge_excludes_the_row(outcome: Outcome) -> None:
+    for condition in ("always", "neg_classmate_when_main_incorrect"):
+        scores = row(None, main_outcome=outcome, use_classmate_main_cond=condition)
+        assert not scores.main_valid
+        assert not scores.classmate_valid
+        info = scores.extra_info()
+        for key in ("base_reward", "main_model_reward", "final_reward", "classmate_reward", "gamma"):
+            assert math.isnan(info[key]), key
+        assert info["classmate_scores"] == 0.75, "what the classmates did is known all the same"
+
+
+def test_extra_info_has_the_same_numeric_keys_in_every_row() -> None:
+    rows = [
+        row(),
+        row(None, main_outcome=Outcome.judge_error),
+        row(
+            None, main_outcome=Outcome.unfinished_cot, scores=[[Outcome.unfinished_cot] * 2] * 2, kind=CotKind.no_marker
+        ),
+        row(scores=[[Outcome.timeout] * 2] * 2),
+    ]
+    keys = list(rows[0].extra_info())
+    for scores in rows:
+        info = scores.extra_info()
+        assert list(info) == keys
+        assert all(type(value) is float for value in info.values())
+    assert {
+        "base_reward", "classmate_scores", "best_classmate_score", "avg_classmate_score", "main_model_reward",
+        "main_model_score", "classmate_reward", "weighted_classmate_reward", "final_reward", "gamma",
+        "classmate_response_length", "classmate_max_tokens_len", "main_cot_length", "main_output_length",
+        "classmate_0_score", "classmate_1_score",
+        *(f"outcome_{outcome}" for outcome in Outcome),
+    } <= set(keys)  # fmt: skip
+
+
+def test_extra_info_values() -> None:
+    info = row(
+        0.0, scores=[[1.0, 0.0], [1.0, Outcome.judge_error]], classmate_reward_weight=0.5,
+        use_classmate_main_cond="neg_classmate_when_main_incorrect",
+    ).extra_info()  # fmt: skip
+    assert info["classmate_scores"] == info["avg_classmate_score"] == 0.75
+    assert info["classmate_reward"] == -0.75
+    assert info["weighted_classmate_reward"] == -0.375
+    assert (info["classmate_0_score"], info["classmate_1_score"]) == (0.5, 1.0)
+    assert (info["outcome_ok"], info["outcome_judge_error"]) == (3.0, 1.0)
+    assert (info["main_cot_length"], info["main_output_length"]) == (5.0, 2.0)
+    assert info["classmate_response_length"] == pytest.approx((10 + 11 + 20 + 21) / 4)
+    assert info["classmate_max_tokens_len"] == 21.0
+
+
+def test_baseline_without_classmates() -> None:
+    scores = row(1.0, scores=[], samples=1)
+    assert scores.final_reward == scores.extra_info()["final_reward"] == 1.0
+    assert not scores.classmate_valid
+    assert not scores.asked
+    assert math.isnan(scores.extra_info()["classmate_scores"])
+    assert scores.scores_MS.shape == (0, 1)
+
+
+def test_asked_only_if_a_request_was_made() -> None:
+    assert row(scores=[[Outcome.timeout] * 2]).asked
+    assert not row(scores=[[Outcome.unfinished_cot] * 2, [Outcome.too_long] * 2]).asked
+
+
+def test_metrics_count_failures_and_skip_them_in_means() -> None:
+    rows = [
+        row(1.0, scores=[[1.0, 1.0]]),
+        row(0.0, scores=[[Outcome.timeout, Outcome.timeout]]),
+        row(None, scores=[[1.0, 0.0]], main_outcome=Outcome.judge_error),
+        row(
+            None, scores=[[Outcome.unfinished_cot] * 2], main_outcome=Outcome.unfinished_cot, kind=CotKind.unfinished
+        ),
+    ]  # fmt: skip
+    metrics = aggregate_metrics([scores.extra_info() for scores in rows])
+    assert metrics["classmate/valid_ratio"] == 0.25
+    assert metrics["classmate/missing_ratio"] == 0.75
+    assert metrics["classmate/failed_judge_ratio"] == 0.25
+    assert metrics["classmate/unfinished_cot_ratio"] == 0.25
+    assert metrics["classmate/no_marker_ratio"] == 0.0
+    assert metrics["classmate/gamma_mean"] == pytest.approx(1 / 3)
+    assert metrics["classmate/outcome/timeout"] == 2
+    assert metrics["critic/base_reward/mean"] == pytest.approx(1 / 3)
+    assert metrics["critic/classmate_reward/mean"] == 1.0
+    assert metrics["critic/classmate_scores/mean"] == 0.75
+    assert not any(math.isnan(value) for value in metrics.values())
+    assert aggregate_metrics([]) == {}
+
+
+def test_scores_keep_every_sample() -> None:
+    scores = row(scores=[[1.0, 0.0], [Outcome.timeout, 10.0]], scale=SYCOPHANCY)
+    np.testing.assert_equal(scores.raw_scores_MS, [[1.0, 0.0], [math.nan, 10.0]])
+    np.testing.assert_equal(scores.scores_MS, [[10.0, 11.0], [math.nan, 1.0]])
