@@ -9,4 +9,4 @@ bash install.sh --dev
 python="$(bash scripts/find_python.sh)"
 # One thread for each of the several processes of a training run: more would fight for the same cores.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-exec "$python" -m pytest tests -q -m "not long" "$@"
+exec "$python" -m pytest -q -m "not long" "$@"
