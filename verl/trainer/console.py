@@ -1,0 +1,110 @@
+"""What a person sees of a run: the plan, one progress bar, one line a step, the table at the end. Never engine chatter.
+
+Decision: while a run goes on, file descriptors 1 and 2 of the driver point to `logs/driver.log`, and only this module writes to
+the terminal. Libraries print what they like; it is in the log, not between the lines.
+
+    >>> with Console.capture(log, mode="auto") as console:
+    ...     console.start(total=80, done=0)
+    ...     console.step(1, {"critic/base_reward/mean": 0.4}, seconds=3.1)
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console as RichConsole
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+STEP_NUMBERS: tuple[tuple[str, str, str], ...] = (
+    ("acc", "critic/main_model_score/mean", ".2f"),
+    ("classmates", "critic/classmate_scores/mean", ".2f"),
+    ("hint followed", "critic/follows_hint/mean", ".2f"),
+    ("reward", "critic/final_reward/mean", ".2f"),
+    ("tokens", "response_length/mean", ".0f"),
+    ("missing", "classmate/missing_ratio", ".0%"),
+    ("grad", "actor/grad_norm", ".2f"),
+)
+"""(label, metric, format) of the numbers on a step's line; a metric that a run does not have is left out."""
+
+
+class Console:
+    """Writes to the terminal that the run was started from. Use `capture`, or `Console(sys.stdout)` without redirection."""
+
+    def __init__(self, stream: TextIO, mode: str = "auto") -> None:
+        """`mode`: `rich` (bar and colours), `plain` (lines only), or `auto` (rich when `stream` is a terminal)."""
+        self.rich = mode == "rich" or (mode == "auto" and stream.isatty())
+        self._console = RichConsole(file=stream, force_terminal=self.rich, highlight=False, soft_wrap=True)
+        self._progress: Progress | None = None
+        self._task: Any = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def capture(cls, log: Path, mode: str = "auto") -> Iterator["Console"]:
+        """Sends everything that this process prints to `log` and yields a console on the real terminal."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        saved_out, saved_err = os.dup(1), os.dup(2)
+        with log.open("ab", buffering=0) as sink, os.fdopen(os.dup(saved_out), "w", buffering=1) as terminal:
+            console = cls(terminal, mode)
+            os.dup2(sink.fileno(), 1)
+            os.dup2(sink.fileno(), 2)
+            try:
+                yield console
+            finally:
+                console.stop()
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os.dup2(saved_out, 1)
+                os.dup2(saved_err, 2)
+                os.close(saved_out)
+                os.close(saved_err)
+
+    def line(self, text: str) -> None:
+        """One line above the progress bar."""
+        (self._progress.console if self._progress else self._console).print(text, markup=False)
+
+    def start(self, total: int, done: int) -> None:
+        """Shows the progress bar of `total` steps, of which `done` are behind us."""
+        if not self.rich:
+            return
+        self._progress = Progress(
+            TextColumn("[bold]training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self._console,
+        )
+        self._task = self._progress.add_task("training", total=total, completed=done)
+        self._progress.start()
+
+    def step(self, step: int, total: int, metrics: Mapping[str, Any], seconds: float) -> None:
+        """The line of one training step; `seconds` is its wall time."""
+        parts = [
+            f"{label} {format(float(metrics[key]), spec)}"
+            for label, key, spec in STEP_NUMBERS
+            if key in metrics and metrics[key] == metrics[key]
+        ]
+        self.line(f"step {step:>{len(str(total))}}/{total}  " + "  ".join(parts) + f"  {seconds:.1f} s")
+        if self._progress:
+            self._progress.update(self._task, completed=step)
+
+    def stop(self) -> None:
+        """Takes the progress bar away."""
+        if self._progress:
+            self._progress.stop()
+            self._progress = None
+
+    def table(self, title: str, columns: list[str], rows: list[list[str]]) -> None:
+        """A small table; the first column is text, the others are numbers."""
+        table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+        for index, column in enumerate(columns):
+            table.add_column(column, justify="left" if index == 0 else "right")
+        for row in rows:
+            table.add_row(*row)
+        (self._progress.console if self._progress else self._console).print(table)

@@ -1,0 +1,258 @@
+"""From a command line to a finished run: aliases, typed config, checks, run folder, Ray, trainer, table.
+
+Decision: the trainer runs in the process that the user started. One process fewer imports verl (a second of wall time for each
+second of import on a small machine), the progress bar is the driver's own, and Ctrl-C reaches the trainer.
+
+    >>> launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from verl.classmate.aliases import resolve_aliases
+from verl.classmate.config import ClassmateRewardModelConfig, algorithm_from_mapping, from_mapping
+from verl.classmate.errors import ConfigError
+from verl.plugin.classmate_plugin import require_registered
+from verl.trainer import preflight
+from verl.trainer.console import Console
+from verl.trainer.run_folder import RunFolder
+
+CONFIG_FOLDER = Path(__file__).parent / "config"
+"""Our primary YAML files; upstream's are found by their search path."""
+
+STARTED_AT = "CLASSMATE_COT_STARTED_AT"
+"""Environment variable of launch scripts: seconds since the epoch at which the command was given."""
+
+
+class StartupClock:
+    """Wall time from the command to the first generation, by part."""
+
+    def __init__(self) -> None:
+        self._last = self._begin = float(os.environ.get(STARTED_AT) or _process_start())
+        self.parts: dict[str, float] = {}
+
+    def lap(self, part: str) -> None:
+        """Books the time since the last lap under `part`."""
+        now = time.time()
+        self.parts[part] = self.parts.get(part, 0.0) + now - self._last
+        self._last = now
+
+    def line(self) -> str:
+        """`start-up 41.2 s: interpreter and imports 7.1, Ray 3.0, ...`"""
+        parts = ", ".join(f"{part} {seconds:.1f}" for part, seconds in self.parts.items())
+        return f"start-up {self._last - self._begin:.1f} s: {parts}"
+
+
+def _process_start() -> float:
+    import psutil
+
+    return psutil.Process().create_time()
+
+
+def default_hardware() -> str:
+    """`gpu` where a GPU answers, else `cpu`."""
+    import torch
+
+    return "gpu" if torch.cuda.is_available() else "cpu"
+
+
+def prepare_overrides(arguments: list[str]) -> list[str]:
+    """Hydra's command line with aliases resolved and the hardware group chosen.
+
+    Raises:
+        ConfigError: when two spellings of one key disagree.
+    """
+    flags = [argument for argument in arguments if argument.startswith("-")]
+    overrides = resolve_aliases([argument for argument in arguments if not argument.startswith("-")])
+    if not any(override.lstrip("+").startswith("hardware=") for override in overrides):
+        overrides.append(f"hardware={default_hardware()}")
+    return flags + overrides
+
+
+def entry(config_name: str, trainer_name: str) -> None:
+    """Composes the config of the command line and trains; a user's mistake is one line on stderr and exit code 2.
+
+    Args:
+        config_name: the primary YAML file used when `--config-name` is not given.
+        trainer_name: name in upstream's trainer registry.
+    """
+    # Without it Hydra prints its own errors over several lines and ends the process.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    composed: list[DictConfig] = []
+
+    def collect(config: DictConfig) -> None:
+        # The run itself happens outside Hydra, which would print every override before an error of ours.
+        composed.append(config)
+
+    try:
+        sys.argv[1:] = prepare_overrides(sys.argv[1:])
+        require_registered()
+        hydra.main(config_path=str(CONFIG_FOLDER), config_name=config_name, version_base="1.3")(collect)()
+        for config in composed:
+            run(config, trainer_name)
+    except ConfigError as error:
+        _fail(str(error), 2)
+    except KeyboardInterrupt:
+        _fail("stopped; the same command resumes the run at its last checkpoint", 130)
+    except (hydra.errors.HydraException, OmegaConfBaseException) as error:
+        _fail(_first_sentence(error), 2)
+
+
+def _first_sentence(error: Exception) -> str:
+    """Hydra's and OmegaConf's messages start with what is wrong; the lines after it are internals."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0]
+    if "Could not override" in text and len(lines) > 1:
+        text = f"{text} {lines[1]} See --cfg job for the keys there are."
+    return text
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def run(config: DictConfig, trainer_name: str) -> None:
+    """Checks `config`, opens the run folder and trains.
+
+    Args:
+        config: the composed config of one of our primary YAML files.
+        trainer_name: name in upstream's trainer registry, `classmate_cot` or `baseline`.
+
+    Raises:
+        ConfigError: for a user's mistake, before anything heavy starts.
+        SystemExit: 1 when the run failed; its line names the log.
+    """
+    clock = StartupClock()
+    container = OmegaConf.to_container(config, resolve=True)
+    needs_classmates = trainer_name == "classmate_cot"
+    reward = from_mapping(container["reward_model"], require_classmates=needs_classmates)
+    algorithm_from_mapping(container["algorithm"])
+    if container["trainer"]["device"] == "cpu":
+        os.environ["VERL_PLATFORM"] = "cpu"
+    preflight.check(container, reward, needs_classmates=needs_classmates)
+    _check_ray(container, reward)
+    folder = RunFolder.open(container)
+
+    OmegaConf.resolve(config)
+    with open_dict(config):
+        config.trainer.default_local_dir = str(folder.path)
+        if config.trainer.resume_mode == "auto":
+            if folder.resumed_from:
+                config.trainer.val_before_train = False
+            else:
+                config.trainer.resume_mode = "disable"
+        config.trainer.v1.trainer_mode = trainer_name
+        config.transfer_queue.enable = True
+        # Upstream's console logger prints every metric of a step; ours is the terminal.
+        config.trainer.logger = [name for name in config.trainer.logger if name != "console"]
+    clock.lap("interpreter and imports")
+
+    failed: BaseException | None = None
+    with Console.capture(folder.path / "logs" / "driver.log", config.trainer.console) as console:
+        _announce(console, config, reward, folder)
+        preflight.prepare_wandb(list(config.trainer.logger), console.line)
+        try:
+            with _ray(config, folder, console):
+                clock.lap("Ray")
+                from verl.trainer.ppo.v1 import get_trainer_cls
+
+                import verl.trainer.ppo.classmate_cot_ray_trainer  # noqa: F401  registers both trainers
+
+                trainer = get_trainer_cls(trainer_name)(config=config, folder=folder, console=console, clock=clock)
+                trainer.init_workers()
+                trainer.fit()
+        except (Exception, SystemExit) as error:
+            import traceback
+
+            traceback.print_exc()
+            failed = error
+        if failed is None:
+            folder.finish()
+            from verl.trainer.summary import print_summary
+
+            print_summary(console, folder)
+    if isinstance(failed, ConfigError):
+        raise failed
+    if isinstance(failed, SystemExit):
+        raise KeyboardInterrupt
+    if failed is not None:
+        text = str(failed).strip().splitlines()
+        _fail(
+            f"the run failed ({type(failed).__name__}: {text[-1] if text else 'no message'}); "
+            f"see {folder.path / 'logs' / 'driver.log'}, then start again to resume",
+            1,
+        )
+
+
+def _check_ray(container: dict[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    cpus = container["ray_kwargs"]["ray_init"]["num_cpus"]
+    if cpus is not None:
+        preflight.check_ray_cpus(container, len(reward.classmates), cpus)
+
+
+def _announce(console: Console, config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder) -> None:
+    from verl.trainer.resource_plan import resource_plan
+
+    if folder.resumed_from is None:
+        console.line(f"run folder  {folder.path}")
+    else:
+        console.line(f"run folder  {folder.path}  (resumes at step {folder.resumed_from})")
+    for line in resource_plan(config, reward):
+        console.line(line)
+
+
+@contextlib.contextmanager
+def _ray(config: DictConfig, folder: RunFolder, console: Console) -> Iterator[None]:
+    """Ray and the transfer queue around a run; Ray's logs are kept in the run folder."""
+    import ray
+    import transfer_queue as tq
+
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    runtime_env = OmegaConf.merge(
+        OmegaConf.create(get_ppo_ray_runtime_env(config)), config.ray_kwargs.ray_init.get("runtime_env") or {}
+    )
+    with open_dict(runtime_env):
+        runtime_env.setdefault("env_vars", {})
+        runtime_env.env_vars.update(
+            {"TRANSFER_QUEUE_ENABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
+        )
+        if "VERL_PLATFORM" in os.environ:
+            runtime_env.env_vars["VERL_PLATFORM"] = os.environ["VERL_PLATFORM"]
+    options = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
+    options = {key: value for key, value in options.items() if value is not None and key != "runtime_env"}
+    if os.environ.get("RAY_ADDRESS"):
+        options = {"address": os.environ["RAY_ADDRESS"]}
+    context = ray.init(
+        **options,
+        runtime_env=OmegaConf.to_container(runtime_env),
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+    session_logs = Path(context.address_info["session_dir"]) / "logs"
+    try:
+        tq.init(config.transfer_queue)
+        yield
+    finally:
+        with contextlib.suppress(Exception):
+            tq.close()
+        ray.shutdown()
+        kept = folder.path / "logs" / "ray"
+        kept.mkdir(exist_ok=True)
+        for pattern in ("worker-*.err", "worker-*.out", "raylet.*", "gcs_server.*"):
+            for log in session_logs.glob(pattern):
+                shutil.copy(log, kept)

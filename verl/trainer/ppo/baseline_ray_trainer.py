@@ -1,0 +1,393 @@
+"""The trainer under every run of this project: verl's synchronous PPO trainer plus our rows, metrics, dumps and terminal lines.
+
+Decision: upstream's `fit` and `step` stay as they are. What differs hangs on methods that upstream calls anyway: rows get stable
+ids where they are fetched, advantages see the reward's parts where they are computed, and a step is written down and saved where
+its metrics are complete, so that a checkpoint never runs ahead of `metrics.jsonl`.
+
+    >>> trainer = BaselineRayPPOTrainer(config)
+    >>> trainer.init_workers()
+    >>> trainer.fit()
+"""
+
+import json
+import sys
+import time
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+import transfer_queue as tq
+from omegaconf import DictConfig, OmegaConf, open_dict
+from tensordict import NonTensorStack, TensorDict
+from transfer_queue import KVBatchMeta
+
+from verl.classmate import scoring
+from verl.classmate.config import AdvantageConfig, ClassmateRewardModelConfig, algorithm_from_mapping, from_mapping
+from verl.classmate.seeds import row_key
+from verl.protocol import DataProto
+from verl.single_controller.ray import ResourcePoolManager
+from verl.trainer.console import Console
+from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.trainer.run_folder import RunFolder
+from verl.utils.debug import marked_timer
+from verl.utils.import_utils import load_class_from_fqn
+from verl.workers.classmate_workers import ClassmateGroup
+from verl.workers.utils.padding import response_to_nested
+
+POLL_INTERVAL_S = 0.05
+"""Seconds between two looks at the transfer queue. Upstream waits 2 s, which is most of a step on a small model."""
+
+OUR_ESTIMATORS = frozenset({"grpo", "gdpo_classmate"})
+"""Estimators that see the reward's parts; any other name is upstream's and sees the fused scalar."""
+
+
+class OrderedReplayBuffer(ReplayBuffer):
+    """Upstream's buffer with rows in the order in which their prompts were fetched, whatever order they finished in."""
+
+    def _materialize_batch(
+        self, partition_id: str, selected_prompt_uids: list[str], partition_snapshot: dict[str, dict]
+    ) -> KVBatchMeta:
+        batch = super()._materialize_batch(partition_id, selected_prompt_uids, partition_snapshot)
+        if not batch.keys:
+            raise RuntimeError("no row of this batch could be made; logs/ray/worker-*.err of the run folder say why")
+        order = sorted(range(len(batch.keys)), key=lambda i: _row_order(batch.keys[i]))
+        return KVBatchMeta(
+            partition_id=partition_id, keys=[batch.keys[i] for i in order], tags=[batch.tags[i] for i in order]
+        )
+
+
+def _row_order(key: str) -> tuple[int, str, int, int]:
+    """Sort key of a row `{uid}_{session}_{index}`; our uids start with the position in the run."""
+    uid, session, index = key.rsplit("_", 2)
+    position = uid.split("-", 1)[0]
+    return (int(position) if position.isdigit() else 0, uid, int(session), int(index))
+
+
+@register_trainer("baseline")
+class BaselineRayPPOTrainer(PPOTrainerSync):
+    """Trains on the verifier's reward; classmates, when configured, read the validation rows only."""
+
+    trains_with_classmates = False
+
+    def __init__(
+        self,
+        config: DictConfig,
+        *,
+        folder: RunFolder | None = None,
+        console: Console | None = None,
+        clock: Any = None,
+        role_worker_mapping: dict | None = None,
+        resource_pool_manager: ResourcePoolManager | None = None,
+    ) -> None:
+        """Reads the typed config; nothing is started before `init_workers`.
+
+        Args:
+            config: resolved config composed from one of our primary YAML files.
+            folder: the run folder; opened from the config when not given.
+            console: where lines for a person go; standard output when not given.
+            clock: `launch.StartupClock` of the process, whose parts are shown before the first step.
+            role_worker_mapping: replaces the mapping of roles to Ray actor classes that the trainer would build.
+            resource_pool_manager: replaces the resource pools that the trainer would build.
+
+        Raises:
+            ConfigError: for impossible settings.
+        """
+        container = OmegaConf.to_container(config, resolve=True)
+        self.reward_config: ClassmateRewardModelConfig = from_mapping(
+            container["reward_model"], require_classmates=self.trains_with_classmates
+        )
+        self.advantage_config = AdvantageConfig.build(
+            self.reward_config.classmate_cot_reward_configs, algorithm_from_mapping(container["algorithm"])
+        )
+        self.folder = folder or RunFolder.open(container)
+        with open_dict(config):
+            config.trainer.default_local_dir = str(self.folder.path)
+            config.transfer_queue.enable = True
+        self.console = console or Console(sys.stdout, config.trainer.console)
+        self.clock = clock
+        self.classmates: ClassmateGroup | None = None
+        self._given_role_worker_mapping = role_worker_mapping
+        self._given_resource_pool_manager = resource_pool_manager
+        self._fetched_prompts = 0
+        self._save_is_due = False
+        self._step_began = time.time()
+        super().__init__(config)
+
+    # Start.
+
+    def init_workers(self) -> None:
+        """Starts Ray and the queue where the caller has not, then models, engines and classmates."""
+        if not ray.is_initialized():
+            ray.init(**_ray_options(self.config), include_dashboard=False, log_to_driver=False)
+        tq.init(self.config.transfer_queue)
+        self.init()
+
+    def fit(self, agent_loop_manager: Any = None) -> None:
+        """Trains to the end; builds the agent-loop manager when none is given."""
+        self._lap("models and engines")
+        super().fit(agent_loop_manager or self._build_agent_loop_manager())
+        if self.classmates is not None:
+            self.classmates.shutdown()
+
+    def _lap(self, part: str) -> None:
+        if self.clock is not None:
+            self.clock.lap(part)
+
+    def _build_agent_loop_manager(self) -> Any:
+        manager_cls = load_class_from_fqn(
+            self.config.actor_rollout_ref.rollout.agent.agent_loop_manager_class, "AgentLoopManager"
+        )
+        manager = manager_cls.create(
+            config=self.config,
+            llm_client=self.get_llm_client(),
+            teacher_client=self.get_teacher_client(),
+            reward_loop_worker_handles=self.get_reward_handles(),
+        )
+        if self.classmates is not None:
+            classmates = self.classmates
+            manager.excluded_classmates = lambda: classmates.excluded
+        return manager
+
+    def _setup(self) -> None:
+        # Classmates load while the policy's own models do.
+        if self.reward_config.classmates:
+            self.classmates = ClassmateGroup(self.config, self.reward_config, on_event=self.console.line)
+            self.classmates.start_unplaced()
+        super()._setup()
+
+    def on_init_end(self) -> None:
+        super().on_init_end()
+        if self.classmates is not None:
+            self.classmates.start_placed(self.resource_pool_manager)
+            self.classmates.wait_until_ready()
+
+    def _build_replay_buffer(self) -> ReplayBuffer:
+        # Upstream compares this string for everything that distinguishes the synchronous trainer.
+        self.trainer_mode = "sync"
+        buffer = super()._build_replay_buffer()
+        if type(buffer) is ReplayBuffer:
+            buffer.__class__ = OrderedReplayBuffer
+        buffer.poll_interval = POLL_INTERVAL_S
+        return buffer
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        if self._given_role_worker_mapping is not None:
+            self.role_worker_mapping = self._given_role_worker_mapping
+        if self._given_resource_pool_manager is not None:
+            self.resource_pool_manager = self._given_resource_pool_manager
+        elif self.reward_config.classmates:
+            # Upstream's default of three worker groups per GPU makes a fourth wait for ever.
+            self.resource_pool_manager = ResourcePoolManager(
+                resource_pool_spec=self.resource_pool_manager.resource_pool_spec,
+                mapping=self.resource_pool_manager.mapping,
+                max_colocate_count=3 + len(self.reward_config.classmates),
+            )
+
+    def _init_dataloader(self) -> None:
+        super()._init_dataloader()
+        if self.steps_per_epoch == 0:
+            from verl.classmate.errors import ConfigError
+
+            raise ConfigError(
+                f"data.train_files has {len(self.train_dataset)} usable rows, fewer than "
+                f"data.train_batch_size={self.config.data.train_batch_size}; write a smaller batch, or raise "
+                "data.max_prompt_length if rows were left out as overlong"
+            )
+        # total_training_steps is the promise; upstream would also stop after total_epochs.
+        needed = -(-self.total_training_steps // self.steps_per_epoch) + 1
+        if self.config.trainer.total_training_steps is not None and self.config.trainer.total_epochs < needed:
+            with open_dict(self.config):
+                self.config.trainer.total_epochs = needed
+
+    # Rows.
+
+    def _fetch_one_gen_batch(self) -> TensorDict:
+        """Upstream's batch with ids that are the same in every run: position, step, row."""
+        batch = super()._fetch_one_gen_batch()
+        uids = []
+        for data_source, extra_info in zip(batch["data_source"], batch["extra_info"], strict=True):
+            key = row_key(str(data_source), extra_info["index"])
+            uids.append(f"{self._fetched_prompts}-{self.global_steps}-{key}")
+            self._fetched_prompts += 1
+        batch["uid"] = NonTensorStack(*uids)
+        return batch
+
+    def on_step_begin(self) -> None:
+        super().on_step_begin()
+        self._step_began = time.time()
+        if self.clock is not None:
+            self._lap("first generation")
+            self.console.line(self.clock.line())
+            self.clock = None
+
+    def on_sample_end(self) -> None:
+        super().on_sample_end()
+        if self.classmates is not None:
+            self.classmates.sleep()
+
+    def on_step_end(self) -> None:
+        super().on_step_end()
+        if self.classmates is not None:
+            self.classmates.heal()
+            self.classmates.wake_up()
+
+    # Advantage.
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """Group advantages from the reward's parts; upstream's estimators for every other name.
+
+        Writes `advantages` and `returns`, nested (B, R), and with rollout correction its masks and weights.
+        """
+        if self.config.algorithm.adv_estimator not in OUR_ESTIMATORS:
+            return super()._compute_advantage(batch, metrics)
+        fields = [
+            *("uid", "response_mask", "rm_scores", "rollout_log_probs", "old_log_probs", "classmate_mask"),
+            *("base_reward", "classmate_reward", "final_reward", "main_valid", "classmate_valid", "classmate_asked"),
+        ]
+        rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+        nested_mask = rows["response_mask"]
+        uids = np.array(rows.pop("uid").tolist(), dtype=object)
+        padding_B = torch.tensor([bool(tag.get("is_padding", False)) for tag in batch.tags])
+        data = DataProto(batch=rows.to_padded_tensor())
+
+        output_fields = ["advantages", "returns"]
+        correction = self.config.algorithm.get("rollout_correction", None)
+        if correction is not None and not correction.get("bypass_mode", False):
+            data, correction_metrics = compute_rollout_correction_and_add_to_batch(data, correction)
+            metrics.update(correction_metrics)
+            output_fields.append("response_mask")
+            if "rollout_is_weights" in data.batch:
+                output_fields.append("rollout_is_weights")
+
+        width = data.batch["response_mask"].shape[1]
+        classmate_mask_BR = _fit_width(data.batch["classmate_mask"], width) * data.batch["response_mask"]
+        result = compute_advantage(
+            AdvantageInputs(
+                base_reward_B=data.batch["base_reward"].float(),
+                classmate_reward_B=data.batch["classmate_reward"].float(),
+                final_reward_B=data.batch["final_reward"].float(),
+                main_valid_B=data.batch["main_valid"].bool(),
+                classmate_valid_B=data.batch["classmate_valid"].bool(),
+                response_mask_BR=data.batch["response_mask"],
+                classmate_mask_BR=classmate_mask_BR,
+                group_B=uids,
+                classmate_asked_B=data.batch["classmate_asked"].bool(),
+                padding_B=padding_B,
+            ),
+            self.advantage_config,
+        )
+        metrics.update(result.metrics)
+        data.batch["advantages"], data.batch["returns"] = result.advantages_BR, result.returns_BR
+        output = {field: response_to_nested(data.batch[field], nested_mask) for field in output_fields}
+        return tq.kv_batch_put(
+            keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(output, batch_size=len(batch))
+        )
+
+    # What a step leaves behind.
+
+    def _compute_metrics(
+        self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
+    ) -> None:
+        """Upstream's metrics plus ours; then writes the step down, shows its line and saves if that is due."""
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+        rows = tq.kv_batch_get(
+            keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields", "advantages", "classmate_mask"]
+        )
+        infos, records = _split_extra_fields(rows.pop("extra_fields").tolist())
+        for record, advantages, mask in zip(
+            records, rows["advantages"].unbind(), rows["classmate_mask"].unbind(), strict=True
+        ):
+            record["advantage"] = _first_where(advantages, mask == 0)
+            record["advantage_on_cot"] = _first_where(advantages, mask == 1)
+        metrics.update(row_metrics(infos))
+        self._write_step(metrics, records)
+        if self._save_is_due:
+            with marked_timer("save_checkpoint", timing_raw, color="green"):
+                super()._save_checkpoint()
+            self._save_is_due = False
+
+    def _write_step(self, metrics: dict, records: list[dict[str, Any]]) -> None:
+        self.folder.dump_rows(self.global_steps, records)
+        self.folder.append_metrics(self.global_steps, metrics)
+        self.console.step(self.global_steps, self.total_training_steps, metrics, time.time() - self._step_began)
+
+    def _save_checkpoint(self) -> None:
+        """Due after the step's metrics are written: a resumed run then misses no line of `metrics.jsonl`."""
+        self._save_is_due = True
+
+    def on_train_begin(self) -> None:
+        super().on_train_begin()
+        self._fetched_prompts = (self.global_steps - 1) * self.config.data.train_batch_size
+        self.console.start(self.total_training_steps, self.global_steps - 1)
+
+    def _val_metrics_update(
+        self,
+        data_sources: list[str],
+        sample_uids: list[str],
+        reward_extra_infos_dict: dict[str, list],
+        sample_turns: list,
+        expected_acc_counts: dict | None = None,
+    ) -> dict[str, float]:
+        """`val-core/{data_source}/{name}/mean@n`: means over valid rows; the rows go to `val_preds/step_N.jsonl`."""
+        records = [json.loads(record) for record in reward_extra_infos_dict.pop("record")]
+        records.sort(key=lambda record: (record["data_source"], str(record["index"]).zfill(12), record["rollout"]))
+        self.folder.dump_rows(self.global_steps, records, validation=True)
+        n = self.config.actor_rollout_ref.rollout.val_kwargs.n
+        values: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for name, column in reward_extra_infos_dict.items():
+            for data_source, value in zip(data_sources, column, strict=True):
+                if isinstance(value, int | float) and value == value:
+                    values[data_source, name].append(value)
+        metrics = {f"val-core/{source}/{name}/mean@{n}": float(np.mean(x)) for (source, name), x in values.items()}
+        if self.global_steps == 0 or not self.folder.metrics_path.exists():
+            self.folder.append_metrics(self.global_steps, metrics)
+        return metrics
+
+
+def row_metrics(infos: list[dict[str, float]]) -> dict[str, float]:
+    """`critic/<key>/{mean,max,min}` over the rows in which the key is a number, and the spec's `classmate/*` ratios."""
+    metrics: dict[str, float] = {}
+    for key in infos[0] if infos else ():
+        values = np.array([info[key] for info in infos], dtype=float)
+        values = values[np.isfinite(values)]
+        if values.size:
+            metrics[f"critic/{key}/mean"] = float(values.mean())
+            metrics[f"critic/{key}/max"] = float(values.max())
+            metrics[f"critic/{key}/min"] = float(values.min())
+    return metrics | scoring.aggregate_metrics(infos)
+
+
+def _split_extra_fields(extra_fields: list[Any]) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:
+    """Numbers and dump record of each row."""
+    infos, records = [], []
+    for fields in extra_fields:
+        info = dict(fields["reward_extra_info"])
+        records.append(json.loads(info.pop("record")))
+        infos.append(info)
+    return infos, records
+
+
+def _first_where(values_R: torch.Tensor, chosen_R: torch.Tensor) -> float | None:
+    """The advantage is constant on either side of the CoT mask; None where a side has no token."""
+    chosen = values_R[chosen_R[: values_R.shape[0]]]
+    return float(chosen[0]) if chosen.numel() else None
+
+
+def _fit_width(mask_BX: torch.Tensor, width: int) -> torch.Tensor:
+    """Pads with zeros or cuts to `width`: a padding row carries the mask of the row that it copies."""
+    if mask_BX.shape[1] >= width:
+        return mask_BX[:, :width]
+    return torch.nn.functional.pad(mask_BX, (0, width - mask_BX.shape[1]))
+
+
+def _ray_options(config: DictConfig) -> dict[str, Any]:
+    options = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
+    return {key: value for key, value in options.items() if value is not None and key != "runtime_env"}
