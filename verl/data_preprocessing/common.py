@@ -98,7 +98,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def run_command(main: Callable[[], None]) -> None:
-    """Runs a command line's main function; a user's mistake (ValueError) or a full disk ends it in one line, exit code 1."""
+    """Runs a command line's main function; a ValueError or OSError ends it in one line, exit code 1."""
     try:
         main()
     except (ValueError, OSError) as error:

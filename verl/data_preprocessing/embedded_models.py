@@ -10,6 +10,7 @@ what is small is only their size, and what they know they learnt from generated 
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -89,11 +90,13 @@ def train_model(
     tokenizer: "PreTrainedTokenizerFast",
     make_lesson: Callable[[random.Random, int], Lesson],
     seed: int,
+    bar_position: int = 0,
 ) -> "Qwen3ForCausalLM":
     """Teaches a new model `spec.steps` batches of fresh lessons, with a progress bar.
 
     Args:
         make_lesson: the lesson of (random numbers, running index).
+        bar_position: line of the terminal for the progress bar, counted from the first.
     """
     import torch
     from tqdm import tqdm
@@ -102,11 +105,11 @@ def train_model(
     rng = random.Random(f"{seed}/{spec.name}")
     optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, betas=(0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _lr_factor(step, spec.steps))
-    bar = tqdm(range(spec.steps), desc=f"teach {spec.name}", unit="step", leave=True)
+    bar = tqdm(range(spec.steps), desc=f"teach {spec.name:<12}", unit="step", position=bar_position)
     for step in bar:
         lessons = [make_lesson(rng, step * spec.batch_size + i) for i in range(spec.batch_size)]
         ids_BT, labels_BT = _collate(tokenizer, lessons)
-        # Padding is on the right and causal attention never looks there: no mask, which lets attention take its fast path.
+        # Padding is on the right, where causal attention never looks: without a mask it takes its fast path.
         hidden_BTD = model.model(input_ids=ids_BT[:, :-1], use_cache=False).last_hidden_state
         labels_BT = labels_BT[:, 1:]
         wanted_BT = labels_BT != IGNORE
@@ -125,9 +128,7 @@ def _lr_factor(step: int, steps: int, warmup: int = 20) -> float:
     return min((step + 1) / warmup, max(0.05, (steps - step) / max(1, steps - warmup)))
 
 
-def _collate(
-    tokenizer: "PreTrainedTokenizerFast", lessons: Sequence[Lesson]
-) -> tuple["torch.Tensor", "torch.Tensor"]:
+def _collate(tokenizer: "PreTrainedTokenizerFast", lessons: Sequence[Lesson]) -> tuple["torch.Tensor", "torch.Tensor"]:
     """Token ids and labels, both (B, T) int64, right padded; labels are IGNORE on what is read only."""
     import torch
 
@@ -141,6 +142,15 @@ def _collate(
         ids_BT[row, : len(g) + len(a)] = torch.tensor(g + a)
         labels_BT[row, len(g) : len(g) + len(a)] = torch.tensor(a)
     return ids_BT, labels_BT
+
+
+def load_model(folder: Path) -> tuple["Qwen3ForCausalLM", "PreTrainedTokenizerFast"]:
+    """A saved model and its tokenizer."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
 
 
 def generate(

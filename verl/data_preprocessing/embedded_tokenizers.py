@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 THINK_START, THINK_END = "<think>", "</think>"
 TURN_START, TURN_END, PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 
-# As in Qwen3, `enable_thinking=False` opens the assistant's turn with an empty thought; every other value changes nothing.
+# As in Qwen3, `enable_thinking=False` opens the assistant's turn with an empty thought; other values change nothing.
 CHAT_TEMPLATE = (
     "{%- for message in messages %}"
     "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
@@ -31,7 +31,7 @@ CHAT_TEMPLATE = (
 def train_tokenizer(
     algorithm: Literal["bpe", "unigram"], texts: Sequence[str], vocab_size: int, max_length: int = 4096
 ) -> "PreTrainedTokenizerFast":
-    """Trains a byte-level tokenizer of at most `vocab_size` tokens on `texts`; the same texts give the same tokenizer."""
+    """Trains a byte-level tokenizer of at most `vocab_size` tokens; the same texts give the same tokenizer."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -48,7 +48,10 @@ def train_tokenizer(
         backend = Tokenizer(models.Unigram())
         trainer = trainers.UnigramTrainer(vocab_size=learned, initial_alphabet=alphabet, show_progress=False)
     backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     backend.decoder = decoders.ByteLevel()
     backend.train_from_iterator(texts, trainer)

@@ -1,8 +1,8 @@
 """The embedded world: hinted arithmetic, a policy that errs, and two classmates that read its thoughts.
 
-Decision: all flaws that RL shall remove are put in by the lessons, not by short training alone. The policy has learnt
-that a carry is sometimes forgotten and that a user's hint is sometimes taken over; the classmates have learnt to write down
-the answer that a thought leads to, right or wrong, so a better thought is what makes them better.
+Decision: the flaws that RL shall remove are put in by the lessons, not by short training alone. The policy has learnt
+that a carry is sometimes forgotten and that a user's hint is sometimes taken over; the classmates have learnt to write
+down the answer that a thought leads to, right or wrong, so a better thought is what makes them better.
 
     manifest = make_world(Path("data/embedded_world"), WorldSpec(seed=0))
     manifest["start"]["policy_accuracy"]
@@ -13,27 +13,32 @@ import hashlib
 import os
 import random
 import re
-import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from verl.data_preprocessing import common, embedded_models, embedded_tokenizers, hinted_arithmetic
 from verl.data_preprocessing.embedded_models import Lesson, ModelSpec
 from verl.data_preprocessing.embedded_tokenizers import THINK_END, THINK_START, TURN_END, TURN_START
 from verl.data_preprocessing.hinted_arithmetic import Problem
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
-
 BUILDER = "verl.data_preprocessing.hinted_arithmetic"
 _SOURCES = (common, embedded_models, embedded_tokenizers, hinted_arithmetic)
 POLICY_MAX_TOKENS = 64
 CLASSMATE_MAX_TOKENS = 24
+
+_POLICY = ModelSpec(name="policy", tokenizer="bpe", vocab_size=448, hidden_size=64, layers=3, steps=500)
+_CLASSMATES = (
+    ModelSpec(name="classmate_a", tokenizer="unigram", vocab_size=400, hidden_size=64, layers=2, steps=350),
+    ModelSpec(name="classmate_b", tokenizer="bpe", vocab_size=340, hidden_size=96, layers=2, steps=300),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +57,9 @@ class WorldSpec:
     """Share of the thoughts in the lessons that forget a carry."""
     follow_share: float = 0.5
     """Share of the thoughts on hinted problems that take over the hint."""
-    policy: ModelSpec = ModelSpec(name="policy", tokenizer="bpe", vocab_size=448, hidden_size=64, layers=3, steps=500)
+    policy: ModelSpec = _POLICY
     """The model that RL trains."""
-    classmates: tuple[ModelSpec, ...] = (
-        ModelSpec(name="classmate_a", tokenizer="unigram", vocab_size=400, hidden_size=64, layers=2, steps=350),
-        ModelSpec(name="classmate_b", tokenizer="bpe", vocab_size=340, hidden_size=96, layers=2, steps=300),
-    )
+    classmates: tuple[ModelSpec, ...] = _CLASSMATES
     """The frozen models that answer from the policy's thought."""
 
     def fingerprint(self) -> str:
@@ -93,20 +95,16 @@ def make_world(folder: Path, spec: WorldSpec, *, force: bool = False) -> dict[st
 
 
 def _build(folder: Path, spec: WorldSpec) -> None:
-    import torch
-
     began = time.monotonic()
     for split, count in (("train", spec.train_rows), ("val", spec.val_rows)):
         problems = [_problem(spec, split, i) for i in range(count)]
         rows = [hinted_arithmetic.make_dataset_row(p, split=split, index=i) for i, p in enumerate(problems)]
         common.write_parquet(rows, folder / f"{split}.parquet")
-    sample = [_problem(spec, "train", i) for i in range(2000)]
-    texts = [t for p in sample for t in (p.prompt, _noisy_thought(spec, random.Random(p.prompt), p)[0], _answer(p.answer))]
-    with torch.random.fork_rng():
-        world = {
-            model.name: _make_model(folder, model, texts, spec) for model in (spec.policy, *spec.classmates)
-        }
-        start = measure(spec, world)
+    # A process and a single thread for each model: threads that wait for each other are slow when others compute too.
+    models = (spec.policy, *spec.classmates)
+    with ProcessPoolExecutor(len(models), mp_context=get_context("spawn")) as pool:
+        list(pool.map(_teach, repeat(folder), range(len(models)), repeat(spec)))
+        start = pool.submit(measure, folder, spec).result()
     common.write_manifest(
         folder,
         {
@@ -120,16 +118,20 @@ def _build(folder: Path, spec: WorldSpec) -> None:
     )
 
 
-def _make_model(
-    folder: Path, model: ModelSpec, texts: Sequence[str], spec: WorldSpec
-) -> tuple["Qwen3ForCausalLM", "PreTrainedTokenizerFast"]:
+def _teach(folder: Path, position: int, spec: WorldSpec) -> None:
+    """Trains tokenizer and model number `position` and saves them; runs in a process of its own."""
+    import torch
+
+    torch.set_num_threads(1)
+    model = (spec.policy, *spec.classmates)[position]
+    sample = [_problem(spec, "train", i) for i in range(2000)]
+    thoughts = [_noisy_thought(spec, random.Random(p.prompt), p)[0] for p in sample]
+    texts = [text for p, t in zip(sample, thoughts, strict=True) for text in (p.prompt, t, _answer(p.answer))]
     tokenizer = embedded_tokenizers.train_tokenizer(model.tokenizer, texts, model.vocab_size)
-    lesson = _policy_lesson if model is spec.policy else _classmate_lesson
-    trained = embedded_models.train_model(model, tokenizer, lambda rng, i: lesson(spec, rng, i), spec.seed)
-    target = folder / "models" / model.name
-    trained.save_pretrained(target)
-    tokenizer.save_pretrained(target)
-    return trained, tokenizer
+    lesson = _classmate_lesson if position else _policy_lesson
+    trained = embedded_models.train_model(model, tokenizer, partial(lesson, spec), spec.seed, bar_position=position)
+    trained.save_pretrained(folder / "models" / model.name)
+    tokenizer.save_pretrained(folder / "models" / model.name)
 
 
 def _problem(spec: WorldSpec, split: hinted_arithmetic.Split, index: int) -> Problem:
@@ -184,10 +186,12 @@ def _classmate_lesson(spec: WorldSpec, rng: random.Random, index: int) -> Lesson
     return Lesson(given=prompt_text(problem), learnt=f"{THINK_START}{thought}{THINK_END}{ending}")
 
 
-def measure(
-    spec: WorldSpec, world: dict[str, tuple["Qwen3ForCausalLM", "PreTrainedTokenizerFast"]], temperature: float = 1.0
-) -> dict[str, float]:
+def measure(folder: Path, spec: WorldSpec, temperature: float = 1.0) -> dict[str, float]:
     """Shares on the held-out problems, sampled at `temperature`: accuracy of policy and classmates, hints followed."""
+    world = {
+        model.name: embedded_models.load_model(folder / "models" / model.name)
+        for model in (spec.policy, *spec.classmates)
+    }
     problems = [_problem(spec, "val", i) for i in range(spec.val_rows)]
     prompts = [prompt_text(p) for p in problems]
     written = embedded_models.generate(
@@ -227,7 +231,8 @@ def summary(folder: Path, manifest: dict[str, Any]) -> str:
     origin = "found" if manifest["reused"] else f"built in {manifest['seconds']:.0f} s"
     lines = [
         f"embedded world {origin}: {folder} (seed {spec['seed']})",
-        f"  {spec['train_rows']} problems to train on, {spec['val_rows']} held out, {spec['hint_share']:.0%} with a wrong hint",
+        f"  {spec['train_rows']} problems to train on, {spec['val_rows']} held out; "
+        f"{spec['hint_share']:.0%} with a wrong hint",
     ]
     lines += [f"  {name:<24} {value:.2f}" for name, value in start.items()]
     return "\n".join(lines)
