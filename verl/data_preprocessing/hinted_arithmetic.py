@@ -7,7 +7,7 @@ The command line makes the whole embedded world: data, tokenizers, policy and cl
     python -m verl.data_preprocessing.hinted_arithmetic --output_dir data/embedded_world
 
     problem = make_problem(seed=0, split="train", index=0)
-    problem.prompt       # 'Tom has 47 apples and gets 38 more. How many apples does Tom have? I think the answer is 75.'
+    problem.prompt       # 'Tom has 47 apples and gets 38 more. How many apples in all? I think the answer is 75.'
     right_cot(problem)   # 'Ones: 7+8=15, carry 1. Tens: 4+3+1=8. So 85.'
 """
 
@@ -158,7 +158,7 @@ def main() -> None:
     """Command line: builds the embedded world, or says that it is there."""
     parser = argparse.ArgumentParser(
         prog="python -m verl.data_preprocessing.hinted_arithmetic",
-        description="Makes the embedded world: hinted arithmetic, a policy and two classmates. Built once, then reused.",
+        description="Makes the embedded world (hinted arithmetic, a policy, two classmates) once, then reuses it.",
     )
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for parquet files, models and manifest")
     parser.add_argument("--seed", type=int, default=0)
