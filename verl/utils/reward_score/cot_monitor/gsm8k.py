@@ -15,7 +15,7 @@ from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier, regis
 
 _MARKED = re.compile(
     r"\\boxed\{(?P<boxed>(?:[^{}]|\{[^{}]*\})*)\}"
-    r"|####[ \t]*(?P<hashes>[^\n]*)"
+    r"|####[ \t]*(?P<hashes>[^\n#]*)"
     rf"|answer is[\s:*$\\(]*(?P<sentence>{NUMBER})",
     re.IGNORECASE,
 )
@@ -23,11 +23,10 @@ _MARKED = re.compile(
 
 def marked_answer(text: str) -> Decimal | None:
     """The last marked answer of a text; None if there is none or it is not one number."""
-    last = None
-    for last in _MARKED.finditer(text.replace("\N{MINUS SIGN}", "-")):
-        pass
-    if last is None:
+    marked = list(_MARKED.finditer(text.replace("\N{MINUS SIGN}", "-")))
+    if not marked:
         return None
+    last = marked[-1]
     if last["sentence"] is not None:
         return to_decimal(last["sentence"])
     return only_number(last["boxed"] if last["boxed"] is not None else last["hashes"])
