@@ -167,11 +167,14 @@ def run(config: DictConfig, trainer_name: str) -> None:
         try:
             with _ray(config, folder, console):
                 clock.lap("Ray")
+                # Engines load in their own processes while this one imports the trainer.
+                classmates = _start_classmates(config, reward, console)
+                import verl.trainer.ppo.classmate_cot_ray_trainer  # noqa: F401  registers both trainers
                 from verl.trainer.ppo.v1 import get_trainer_cls
 
-                import verl.trainer.ppo.classmate_cot_ray_trainer  # noqa: F401  registers both trainers
-
-                trainer = get_trainer_cls(trainer_name)(config=config, folder=folder, console=console, clock=clock)
+                trainer = get_trainer_cls(trainer_name)(
+                    config=config, folder=folder, console=console, clock=clock, classmates=classmates
+                )
                 trainer.init_workers()
                 trainer.fit()
         except (Exception, SystemExit) as error:
@@ -214,6 +217,16 @@ def _announce(console: Console, config: DictConfig, reward: ClassmateRewardModel
         console.line(line)
 
 
+def _start_classmates(config: DictConfig, reward: ClassmateRewardModelConfig, console: Console) -> Any:
+    if not reward.classmates:
+        return None
+    from verl.workers.classmate_workers import ClassmateGroup
+
+    group = ClassmateGroup(config, reward, on_event=console.line)
+    group.start_unplaced()
+    return group
+
+
 @contextlib.contextmanager
 def _ray(config: DictConfig, folder: RunFolder, console: Console) -> Iterator[None]:
     """Ray and the transfer queue around a run; Ray's logs are kept in the run folder."""
@@ -228,7 +241,7 @@ def _ray(config: DictConfig, folder: RunFolder, console: Console) -> Iterator[No
     with open_dict(runtime_env):
         runtime_env.setdefault("env_vars", {})
         runtime_env.env_vars.update(
-            {"TRANSFER_QUEUE_ENABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
+            {"TRANSFER_QUEUE_ENABLE": "1", "TQ_NUM_THREADS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         )
         if "VERL_PLATFORM" in os.environ:
             runtime_env.env_vars["VERL_PLATFORM"] = os.environ["VERL_PLATFORM"]
@@ -245,7 +258,6 @@ def _ray(config: DictConfig, folder: RunFolder, console: Console) -> Iterator[No
     )
     session_logs = Path(context.address_info["session_dir"]) / "logs"
     try:
-        tq.init(config.transfer_queue)
         yield
     finally:
         with contextlib.suppress(Exception):

@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         folder: RunFolder | None = None,
         console: Console | None = None,
         clock: Any = None,
+        classmates: ClassmateGroup | None = None,
         role_worker_mapping: dict | None = None,
         resource_pool_manager: ResourcePoolManager | None = None,
     ) -> None:
@@ -91,7 +93,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             config: resolved config composed from one of our primary YAML files.
             folder: the run folder; opened from the config when not given.
             console: where lines for a person go; standard output when not given.
-            clock: `launch.StartupClock` of the process, whose parts are shown before the first step.
+            clock: `launch.StartupClock` of the process, whose parts are shown before the first generation.
+            classmates: group whose unplaced engines the caller has started; made here when not given.
             role_worker_mapping: replaces the mapping of roles to Ray actor classes that the trainer would build.
             resource_pool_manager: replaces the resource pools that the trainer would build.
 
@@ -111,7 +114,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             config.transfer_queue.enable = True
         self.console = console or Console(sys.stdout, config.trainer.console)
         self.clock = clock
-        self.classmates: ClassmateGroup | None = None
+        self.classmates = classmates
         self._given_role_worker_mapping = role_worker_mapping
         self._given_resource_pool_manager = resource_pool_manager
         self._fetched_prompts = 0
@@ -125,19 +128,18 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """Starts Ray and the queue where the caller has not, then models, engines and classmates."""
         if not ray.is_initialized():
             ray.init(**_ray_options(self.config), include_dashboard=False, log_to_driver=False)
-        tq.init(self.config.transfer_queue)
-        self.init()
+        # The queue's actors start while the data is read; `_init_resource_pool_mgr` waits for them.
+        with ThreadPoolExecutor(1, thread_name_prefix="queue") as pool:
+            self._queue = pool.submit(tq.init, self.config.transfer_queue)
+            self.init()
 
     def fit(self, agent_loop_manager: Any = None) -> None:
         """Trains to the end; builds the agent-loop manager when none is given."""
-        self._lap("models and engines")
+        if self.clock is not None:
+            self.clock.lap("models and engines")
         super().fit(agent_loop_manager or self._build_agent_loop_manager())
         if self.classmates is not None:
             self.classmates.shutdown()
-
-    def _lap(self, part: str) -> None:
-        if self.clock is not None:
-            self.clock.lap(part)
 
     def _build_agent_loop_manager(self) -> Any:
         manager_cls = load_class_from_fqn(
@@ -156,7 +158,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
     def _setup(self) -> None:
         # Classmates load while the policy's own models do.
-        if self.reward_config.classmates:
+        if self.reward_config.classmates and self.classmates is None:
             self.classmates = ClassmateGroup(self.config, self.reward_config, on_event=self.console.line)
             self.classmates.start_unplaced()
         super()._setup()
@@ -177,6 +179,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         return buffer
 
     def _init_resource_pool_mgr(self) -> None:
+        self._queue.result()
         super()._init_resource_pool_mgr()
         if self._given_role_worker_mapping is not None:
             self.role_worker_mapping = self._given_role_worker_mapping
@@ -219,11 +222,19 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         batch["uid"] = NonTensorStack(*uids)
         return batch
 
+    def on_validate_begin(self) -> None:
+        super().on_validate_begin()
+        self._show_startup()
+
     def on_step_begin(self) -> None:
         super().on_step_begin()
         self._step_began = time.time()
+        self._show_startup()
+
+    def _show_startup(self) -> None:
+        """Shows, once, how long it took from the command to the first generation."""
         if self.clock is not None:
-            self._lap("first generation")
+            self.clock.lap("agent loop")
             self.console.line(self.clock.line())
             self.clock = None
 
