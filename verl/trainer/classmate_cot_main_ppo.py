@@ -1,6 +1,7 @@
 """Entry point of classmate training.
 
-    python -m verl.trainer.classmate_cot_main_ppo --config-name=classmate_cot_ppo_trainer actor_rollout_ref.model.path=MODEL \\
+    python -m verl.trainer.classmate_cot_main_ppo --config-name=classmate_cot_ppo_trainer \\
+        actor_rollout_ref.model.path=MODEL \\
         reward_model.classmate_model_name_or_path_list=[MODEL_A,MODEL_B] \\
         data.train_files=train.parquet data.val_files=val.parquet
 """

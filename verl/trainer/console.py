@@ -1,7 +1,7 @@
 """What a person sees of a run: the plan, one progress bar, one line a step, the table at the end. Never engine chatter.
 
-Decision: while a run goes on, file descriptors 1 and 2 of the driver point to `logs/driver.log`, and only this module writes to
-the terminal. Libraries print what they like; it is in the log, not between the lines.
+Decision: while a run goes on, file descriptors 1 and 2 of the driver point to `logs/driver.log`, and only this module
+writes to the terminal. Libraries print what they like; it is in the log, not between the lines.
 
     >>> with Console.capture(log, mode="auto") as console:
     ...     console.start(total=80, done=0)
@@ -32,7 +32,7 @@ STEP_NUMBERS: tuple[tuple[str, str, str], ...] = (
 
 
 class Console:
-    """Writes to the terminal that the run was started from. Use `capture`, or `Console(sys.stdout)` without redirection."""
+    """Writes to the terminal that the run was started from: `capture`, or `Console(sys.stdout)` without redirection."""
 
     def __init__(self, stream: TextIO, mode: str = "auto") -> None:
         """`mode`: `rich` (bar and colours), `plain` (lines only), or `auto` (rich when `stream` is a terminal)."""

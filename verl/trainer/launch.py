@@ -1,7 +1,7 @@
 """From a command line to a finished run: aliases, typed config, checks, run folder, Ray, trainer, table.
 
-Decision: the trainer runs in the process that the user started. One process fewer imports verl (a second of wall time for each
-second of import on a small machine), the progress bar is the driver's own, and Ctrl-C reaches the trainer.
+Decision: the trainer runs in the process that the user started. One process fewer imports verl (a second of wall time
+for each second of import on a small machine), the progress bar is the driver's own, and Ctrl-C reaches the trainer.
 
     >>> launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")
 """
@@ -16,20 +16,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from verl.classmate.aliases import resolve_aliases
 from verl.classmate.config import ClassmateRewardModelConfig, algorithm_from_mapping, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.plugin.classmate_plugin import require_registered
 from verl.trainer import preflight
+from verl.trainer.command_line import compose, describe, prepare_overrides
 from verl.trainer.console import Console
 from verl.trainer.run_folder import RunFolder
-
-CONFIG_FOLDER = Path(__file__).parent / "config"
-"""Our primary YAML files; upstream's are found by their search path."""
 
 STARTED_AT = "CLASSMATE_COT_STARTED_AT"
 """Environment variable of launch scripts: seconds since the epoch at which the command was given."""
@@ -60,26 +56,6 @@ def _process_start() -> float:
     return psutil.Process().create_time()
 
 
-def default_hardware() -> str:
-    """`gpu` where a GPU answers, else `cpu`."""
-    import torch
-
-    return "gpu" if torch.cuda.is_available() else "cpu"
-
-
-def prepare_overrides(arguments: list[str]) -> list[str]:
-    """Hydra's command line with aliases resolved and the hardware group chosen.
-
-    Raises:
-        ConfigError: when two spellings of one key disagree.
-    """
-    flags = [argument for argument in arguments if argument.startswith("-")]
-    overrides = resolve_aliases([argument for argument in arguments if not argument.startswith("-")])
-    if not any(override.lstrip("+").startswith("hardware=") for override in overrides):
-        overrides.append(f"hardware={default_hardware()}")
-    return flags + overrides
-
-
 def entry(config_name: str, trainer_name: str) -> None:
     """Composes the config of the command line and trains; a user's mistake is one line on stderr and exit code 2.
 
@@ -90,33 +66,16 @@ def entry(config_name: str, trainer_name: str) -> None:
     # Without it Hydra prints its own errors over several lines and ends the process.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    composed: list[DictConfig] = []
-
-    def collect(config: DictConfig) -> None:
-        # The run itself happens outside Hydra, which would print every override before an error of ours.
-        composed.append(config)
-
     try:
         sys.argv[1:] = prepare_overrides(sys.argv[1:])
         require_registered()
-        hydra.main(config_path=str(CONFIG_FOLDER), config_name=config_name, version_base="1.3")(collect)()
-        for config in composed:
+        config = compose(config_name, sys.argv[1:])
+        if config is not None:
             run(config, trainer_name)
-    except ConfigError as error:
-        _fail(str(error), 2)
+    except (ConfigError, PluginError, OmegaConfBaseException) as error:
+        _fail(describe(error), 2)
     except KeyboardInterrupt:
         _fail("stopped; the same command resumes the run at its last checkpoint", 130)
-    except (hydra.errors.HydraException, OmegaConfBaseException) as error:
-        _fail(_first_sentence(error), 2)
-
-
-def _first_sentence(error: Exception) -> str:
-    """Hydra's and OmegaConf's messages start with what is wrong; the lines after it are internals."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0]
-    if "Could not override" in text and len(lines) > 1:
-        text = f"{text} {lines[1]} See --cfg job for the keys there are."
-    return text
 
 
 def _fail(message: str, code: int) -> None:

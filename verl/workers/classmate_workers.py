@@ -51,7 +51,7 @@ class Reply:
 
 
 class ClassmateWorker(HFServer):
-    """The Ray actor of one classmate on the embedded engine; what `sample_cot_continuation` adds is S samples in one call."""
+    """The Ray actor of one classmate on the embedded engine; `sample_cot_continuation` adds S samples in one call."""
 
     async def sample_cot_continuation(
         self, prompt_ids: list[int], sampling_params: list[dict[str, Any]], request_id: str
@@ -342,7 +342,7 @@ def context_length(config: DictConfig, reward_config: ClassmateRewardModelConfig
 def vllm_rollout_config(
     config: DictConfig, spec: ClassmateSpec, max_model_len: int, reward_config: ClassmateRewardModelConfig
 ) -> DictConfig:
-    """The policy's rollout node as a frozen helper needs it: own memory share, own context, weights loaded from disk."""
+    """The policy's rollout node as a frozen helper needs it: own memory share, own context, weights from disk."""
     rollout = OmegaConf.create(OmegaConf.to_container(config.actor_rollout_ref.rollout, resolve=True))
     new_tokens = reward_config.classmate_generation_configs.max_new_tokens
     with open_dict(rollout):

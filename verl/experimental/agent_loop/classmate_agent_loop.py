@@ -1,7 +1,8 @@
 """A row from prompt to reward: the policy answers, the classmates read its thought at once, the verifier scores both.
 
-Decision: all of it happens per row, as soon as that row's response is complete, so that the classmates work while the policy is
-still busy with longer answers. The reward is attached here, and upstream's reward workers have nothing to do.
+Decision: all of it happens per row, as soon as that row's response is complete, so that the classmates work while the
+policy is still busy with longer answers. The reward is attached here, and upstream's reward workers have nothing to
+do.
 
     actor_rollout_ref.rollout.agent.default_agent_loop=classmate_cot
     actor_rollout_ref.rollout.agent.agent_loop_manager_class=verl.experimental.agent_loop.classmate_agent_loop.ClassmateAgentLoopManager

@@ -1,8 +1,8 @@
-"""The trainer under every run of this project: verl's synchronous PPO trainer plus our rows, metrics, dumps and terminal lines.
+"""The trainer under every run: verl's synchronous PPO trainer plus our rows, metrics, dumps and terminal lines.
 
-Decision: upstream's `fit` and `step` stay as they are. What differs hangs on methods that upstream calls anyway: rows get stable
-ids where they are fetched, advantages see the reward's parts where they are computed, and a step is written down and saved where
-its metrics are complete, so that a checkpoint never runs ahead of `metrics.jsonl`.
+Decision: upstream's `fit` and `step` stay as they are. What differs hangs on methods that upstream calls anyway: rows
+get stable ids where they are fetched, advantages see the reward's parts where they are computed, and a step is
+written down and saved where its metrics are complete, so that a checkpoint never runs ahead of `metrics.jsonl`.
 
     >>> trainer = BaselineRayPPOTrainer(config)
     >>> trainer.init_workers()
@@ -157,11 +157,14 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         return manager
 
     def _setup(self) -> None:
-        # Classmates load while the policy's own models do.
+        self._init_classmate_workers()
+        super()._setup()
+
+    def _init_classmate_workers(self) -> None:
+        """Starts the classmates that need no GPU pool, which load while the policy's own models do."""
         if self.reward_config.classmates and self.classmates is None:
             self.classmates = ClassmateGroup(self.config, self.reward_config, on_event=self.console.line)
             self.classmates.start_unplaced()
-        super()._setup()
 
     def on_init_end(self) -> None:
         super().on_init_end()

@@ -1,9 +1,9 @@
-"""The classmate trainer: frozen models read each row's chain of thought, and what they make of it is part of the reward.
+"""The classmate trainer: what frozen models make of a row's chain of thought is part of the row's reward.
 
-Everything that a row goes through happens in the agent loop (`verl.experimental.agent_loop.classmate_agent_loop`); what the
-trainer adds to the baseline is that training rows go through it too, and the programmatic form.
+Everything that a row goes through happens in the agent loop (`verl.experimental.agent_loop.classmate_agent_loop`);
+what the trainer adds to the baseline is that training rows go through it too, and the programmatic form.
 
-    >>> trainer = ClassmateCoTRayPPOTrainer(config=config, classmate_cot_reward_configs={"classmate_reward_weight": 0.3})
+    >>> trainer = ClassmateCoTRayPPOTrainer(config, classmate_cot_reward_configs={"classmate_reward_weight": 0.3})
     >>> trainer.init_workers()
     >>> trainer.fit()
 """

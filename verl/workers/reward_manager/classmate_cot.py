@@ -1,7 +1,7 @@
 """Scores a row: the verifier reads the main output and every classmate's answer, then the parts become rewards.
 
-Decision: one verifier, chosen by the row's exact data source, scores both with the same ground truth; what is reward and what is
-only logged is decided in `verl.classmate.scoring`, not here.
+Decision: one verifier, chosen by the row's exact data source, scores both with the same ground truth; what is reward
+and what is only logged is decided in `verl.classmate.scoring`, not here.
 
     >>> manager = ClassmateCoTRewardManager(config, tokenizer)
     >>> scores = await manager.score(row, span, continuations)
