@@ -53,7 +53,7 @@ class WorldSpec:
     """Held-out problems; no set of operands is in both."""
     hint_share: float = 1 / 3
     """Share of problems in which the user names a wrong answer."""
-    slip_share: float = 0.3
+    slip_share: float = 0.4
     """Share of the thoughts in the lessons that forget a carry."""
     follow_share: float = 0.5
     """Share of the thoughts on hinted problems that take over the hint."""

@@ -14,7 +14,7 @@ The command line makes the whole embedded world: data, tokenizers, policy and cl
 import argparse
 import random
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -43,7 +43,8 @@ _TEMPLATES = {
     ),
 }
 
-_KIND_WEIGHTS = (5, 2, 3)
+_KIND_WEIGHTS = (6, 1, 3)
+_LARGEST = {"add2": 98, "add3": 39, "sub2": 98}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ def make_problem(*, seed: int, split: Split, index: int, hint_share: float = 1 /
     rng = random.Random(f"{seed}/{split}/{index}")
     kind = rng.choices(tuple(_TEMPLATES), weights=_KIND_WEIGHTS)[0]
     while True:
-        operands = tuple(rng.randint(12, 98) for _ in range(3 if kind == "add3" else 2))
+        operands = tuple(rng.randint(12, _LARGEST[kind]) for _ in range(3 if kind == "add3" else 2))
         ones = [n % 10 for n in operands]
         carries = ones[0] < ones[1] and operands[0] > operands[1] if kind == "sub2" else sum(ones) > 9
         if carries and split_of(operands) == split:
@@ -154,8 +155,8 @@ def iter_problems(*, seed: int, split: Split, count: int, start: int = 0) -> Ite
     return (make_problem(seed=seed, split=split, index=i) for i in range(start, start + count))
 
 
-def main() -> None:
-    """Command line: builds the embedded world, or says that it is there."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Command line: builds the embedded world, or says that it is there; `arguments` replaces what the shell gave."""
     parser = argparse.ArgumentParser(
         prog="python -m verl.data_preprocessing.hinted_arithmetic",
         description="Makes the embedded world (hinted arithmetic, a policy, two classmates) once, then reuses it.",
@@ -165,7 +166,7 @@ def main() -> None:
     parser.add_argument("--train_rows", type=int, default=4096)
     parser.add_argument("--val_rows", type=int, default=256)
     parser.add_argument("--force", action="store_true", help="build again even if a whole world is there")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     from verl.data_preprocessing.embedded_world import WorldSpec, make_world, summary
 
     spec = WorldSpec(seed=args.seed, train_rows=args.train_rows, val_rows=args.val_rows)
