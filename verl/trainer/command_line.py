@@ -1,4 +1,4 @@
-"""The command line of our entry points: flags and overrides told apart, other spellings resolved, each mistake said in one line.
+"""The command line of our entry points: flags and overrides told apart, aliases resolved, each mistake said in one line.
 
 Decision: Hydra parses and composes; what it says over several lines, or with a traceback, becomes a `ConfigError` here.
 
@@ -106,8 +106,9 @@ def _unknown_key(full_key: str, key: str, parent: DictConfig) -> str:
     known = [str(name) for name in parent]
     place = full_key.removesuffix(key)
     close = get_close_matches(key, known, n=1)
-    hint = f"did you mean {place}{close[0]}?" if close else "--cfg job shows the keys there are"
-    return f"{full_key}: unknown key; {hint} (+{full_key}=... adds one that verl reads without listing it)"
+    if close:
+        return f"{full_key}: unknown key; did you mean {place}{close[0]}?"
+    return f"{full_key}: unknown key; --cfg job shows all, +{full_key}=... adds one that verl reads without listing it"
 
 
 def _check_types(config: DictConfig, overrides: list[str], config_name: str) -> None:

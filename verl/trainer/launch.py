@@ -67,12 +67,17 @@ def entry(config_name: str, trainer_name: str) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        sys.argv[1:] = prepare_overrides(sys.argv[1:])
         require_registered()
+    except RuntimeError as error:
+        _fail(str(error), 2)
+    try:
+        sys.argv[1:] = prepare_overrides(sys.argv[1:])
         config = compose(config_name, sys.argv[1:])
         if config is not None:
             run(config, trainer_name)
-    except (ConfigError, PluginError, OmegaConfBaseException) as error:
+    except ConfigError as error:
+        _fail(str(error), 2)
+    except OmegaConfBaseException as error:
         _fail(describe(error), 2)
     except KeyboardInterrupt:
         _fail("stopped; the same command resumes the run at its last checkpoint", 130)
