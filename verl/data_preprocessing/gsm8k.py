@@ -93,18 +93,39 @@ def load_hub(split: str, revision: str) -> Iterable[Any]:
     """Records of a split of `openai/gsm8k`.
 
     Raises:
-        ValueError: the hub or the revision cannot be reached.
+        ValueError: the hub or the revision cannot be reached, and there is no cached copy.
     """
     from datasets import load_dataset
 
     try:
         return load_dataset(DATA_SOURCE, "main", split=split, revision=revision)
     except Exception as error:
-        # Every layer below (HTTP client, hub, datasets) has exceptions of its own for "not reachable".
-        raise ValueError(
-            f"{DATA_SOURCE} could not be loaded from the hub ({type(error).__name__}): "
-            "check the network, or give a local copy with --local_file train.jsonl"
-        ) from error
+        raise ValueError(_unreachable(error)) from error
+
+
+def resolve_revision(revision: str) -> str:
+    """The commit that a revision of the data set on the hub stands for; unchanged with `HF_HUB_OFFLINE`.
+
+    Raises:
+        ValueError: the hub does not answer within seconds; `datasets` alone would try for most of a minute.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    if HF_HUB_OFFLINE:
+        return revision
+    try:
+        return HfApi().dataset_info(DATA_SOURCE, revision=revision, timeout=8).sha or revision
+    except Exception as error:
+        raise ValueError(_unreachable(error)) from error
+
+
+def _unreachable(error: Exception) -> str:
+    # Every layer below (HTTP client, hub, datasets) has exceptions of its own for this, hence the broad clauses above.
+    return (
+        f"{DATA_SOURCE} could not be loaded from the hub ({type(error).__name__}): check the network and --revision, "
+        "or give a local copy with --local_file train.jsonl"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -125,14 +146,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise ValueError("--val_file needs --local_file")
     limits = {"train": args.train_rows, "test": args.test_rows}
     splits = [split for split in local if local[split] or not args.local_file]
+    revision = "" if args.local_file else resolve_revision(args.revision)
     converted = {
-        split: convert(load_local(path) if (path := local[split]) else load_hub(split, args.revision), split=split)
+        split: convert(load_local(path) if (path := local[split]) else load_hub(split, revision), split=split)
         for split in splits
     }
     sources: dict[str, Any] = {
         split: {"file": path.name, "sha256": sha256_of(path)}
         if (path := local[split])
-        else {"hub": DATA_SOURCE, "revision": args.revision}
+        else {"hub": DATA_SOURCE, "revision": revision}
         for split in splits
     }
     counts = {}
