@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import ray
 import torch
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
@@ -23,14 +24,18 @@ from verl.classmate import cot, prompts
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.scoring import ClassmateScores, Continuation, Outcome
 from verl.classmate.seeds import request_seed, row_key
-from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.trainer.ppo.reward import get_custom_reward_fn
-from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.utils import hf_tokenizer
 from verl.utils import tensordict_utils as tu
+from verl.utils.rollout_trace import rollout_trace_attr
 from verl.workers.classmate_workers import ClassmateClient, context_length
 from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask
+
+AGENT_NAME = "classmate_cot"
+"""Name in upstream's registry of agent loops."""
 
 _POLICY = -1
 """Index that stands for the policy where seeds count classmates from 0."""
@@ -309,11 +314,55 @@ def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
+class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc, name-defined]
+    """Upstream's worker with one agent loop for all rows: ours keeps no state, and building one costs milliseconds."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._agent_loop = ClassmateAgentLoop(
+            trainer_config=DictConfigWrap(config=self.config),
+            server_manager=self.llm_client,
+            tokenizer=self.tokenizer,
+            processor=self.processor,
+            dataset_cls=self.dataset_cls,
+            data_config=DictConfigWrap(self.config.data),
+            hf_model_type=self.hf_model_type,
+        )
+
+    async def _run_agent_loop(
+        self,
+        sampling_params: dict[str, Any],
+        trajectory: dict[str, Any],
+        *,
+        agent_name: str,
+        trace: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        if agent_name != AGENT_NAME:
+            return await super()._run_agent_loop(
+                sampling_params, trajectory, agent_name=agent_name, trace=trace, **kwargs
+            )
+        with rollout_trace_attr(
+            step=trajectory["step"],
+            sample_index=trajectory["sample_index"],
+            rollout_n=trajectory["rollout_n"],
+            validate=trajectory["validate"],
+            name="agent_loop",
+            trace=trace,
+        ):
+            output = await self._agent_loop.run(sampling_params, **kwargs)
+            return await self._agent_loop_postprocess(output, trajectory["validate"], **kwargs)
+
+
 class ClassmateAgentLoopManager(AgentLoopManagerTQ):
     """Upstream's manager, which tells each row whether it validates and which classmates are out of the run."""
 
     excluded_classmates: Callable[[], frozenset[int]] = staticmethod(frozenset)
     """Set by the trainer."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(ClassmateAgentLoopWorker)
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """Dispatches a batch without waiting, with the two columns added."""
