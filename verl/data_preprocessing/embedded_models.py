@@ -40,7 +40,7 @@ class ModelSpec:
     """Width of a head; 32 is the smallest that vLLM's CPU attention has."""
     steps: int
     """Supervised training steps."""
-    batch_size: int = 32
+    batch_size: int = 24
     """Texts a step."""
     lr: float = 4e-3
     """Peak learning rate of AdamW."""
