@@ -1,4 +1,4 @@
-"""The command line of our entry points: flags and overrides told apart, aliases resolved, each mistake said in one line.
+"""The command line of our entry points: flags and overrides told apart, aliases resolved, one line for each mistake.
 
 Decision: Hydra parses and composes; what it says over several lines, or with a traceback, becomes a `ConfigError` here.
 

@@ -22,7 +22,6 @@ from omegaconf.errors import OmegaConfBaseException
 from verl.classmate.config import ClassmateRewardModelConfig, algorithm_from_mapping, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.plugin.classmate_plugin import require_registered
-from verl.trainer import preflight
 from verl.trainer.command_line import compose, describe, prepare_overrides
 from verl.trainer.console import Console
 from verl.trainer.run_folder import RunFolder
@@ -99,6 +98,9 @@ def run(config: DictConfig, trainer_name: str) -> None:
         ConfigError: for a user's mistake, before anything heavy starts.
         SystemExit: 1 when the run failed; its line names the log.
     """
+    # Not at the top: it imports engines, which --help does not need.
+    from verl.trainer import preflight
+
     clock = StartupClock()
     container = OmegaConf.to_container(config, resolve=True)
     needs_classmates = trainer_name == "classmate_cot"
@@ -107,7 +109,6 @@ def run(config: DictConfig, trainer_name: str) -> None:
     if container["trainer"]["device"] == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     preflight.check(container, reward, needs_classmates=needs_classmates)
-    _check_ray(container, reward)
     folder = RunFolder.open(container)
 
     OmegaConf.resolve(config)
@@ -162,12 +163,6 @@ def run(config: DictConfig, trainer_name: str) -> None:
             f"see {folder.path / 'logs' / 'driver.log'}, then start again to resume",
             1,
         )
-
-
-def _check_ray(container: dict[str, Any], reward: ClassmateRewardModelConfig) -> None:
-    cpus = container["ray_kwargs"]["ray_init"]["num_cpus"]
-    if cpus is not None:
-        preflight.check_ray_cpus(container, len(reward.classmates), cpus)
 
 
 def _announce(console: Console, config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder) -> None:

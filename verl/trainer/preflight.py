@@ -1,22 +1,42 @@
-"""Checks before anything heavy starts: each mistake is one line that says what to do, within seconds, with nothing half-written.
+"""Checks before anything heavy starts: each mistake is one line that says what to do, within seconds, nothing written.
 
->>> check(config, reward_config)          # raises ConfigError
+Decision: what would fail or hang deep inside a run is looked for here, on the real files and tokenizers.
+
+    >>> check(config, reward_config, needs_classmates=True)          # raises ConfigError
 """
 
 import contextlib
 import importlib.util
-import json
+import io
+import logging
 import os
-import socket
-from collections.abc import Mapping
-from pathlib import Path
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from omegaconf import OmegaConf
+
+from verl.classmate import prompts
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
+from verl.trainer import preflight_data, preflight_models
+from verl.trainer.resource_plan import gpu_memory_share, needed_ray_cpus
+from verl.workers.classmate_workers import resolved_backend
 
 _SUPPORTED_STRATEGIES = ("fsdp", "fsdp2")
 _SUPPORTED_ROLLOUTS = ("hf", "vllm")
+
+_AT_LEAST_ONE = (
+    "data.train_batch_size",
+    "data.max_prompt_length",
+    "data.max_response_length",
+    "actor_rollout_ref.rollout.n",
+    "actor_rollout_ref.rollout.agent.num_workers",
+    "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "trainer.n_gpus_per_node",
+    "trainer.nnodes",
+)
+"""Keys that must hold an integer of 1 or more."""
 
 
 def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, needs_classmates: bool) -> None:
@@ -25,194 +45,227 @@ def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, need
     Raises:
         ConfigError: for the first thing that would make the run fail.
     """
-    _check_supported(config)
+    with _quiet():
+        _check(config, reward, needs_classmates)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps libraries from talking: a mistake is one line on the terminal, and no log is open yet."""
+    logging.disable(logging.WARNING)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_classmates: bool) -> None:
+    check_supported(config, reward)
     if needs_classmates and not reward.classmates:
         raise ConfigError(
-            "no classmate is configured; write reward_model.classmate_model_name_or_path_list=[MODEL,...], or train without "
-            "classmates by python -m verl.trainer.qwen_main_ppo"
+            "no classmate is configured; write reward_model.classmate_model_name_or_path_list=[MODEL,...], or train "
+            "without classmates by python -m verl.trainer.qwen_main_ppo"
         )
-    check_data(config)
-    check_model("actor_rollout_ref.model.path", config["actor_rollout_ref"]["model"]["path"])
-    for index, classmate in enumerate(reward.classmates):
-        check_model(f"reward_model.classmates[{index}].model", classmate.model)
-        check_context(f"reward_model.classmates[{index}].model", classmate.model, _classmate_context(config, reward))
-    check_batch_sizes(config)
+    check_numbers(config)
+    check_devices(config, reward)
+    check_loggers(config["trainer"]["logger"])
+    preflight_data.check_files(config["data"])
+    _check_models(config, reward)
+    check_with_verl(config)
 
 
-def _check_supported(config: Mapping[str, Any]) -> None:
-    strategy = config["actor_rollout_ref"]["actor"]["strategy"]
-    if strategy not in _SUPPORTED_STRATEGIES:
-        raise ConfigError(
-            f"actor_rollout_ref.actor.strategy={strategy} is not supported here; write one of: "
-            + ", ".join(_SUPPORTED_STRATEGIES)
-        )
+def _get(config: Mapping[str, Any], key: str) -> Any:
+    for part in key.split("."):
+        config = config[part]
+    return config
+
+
+def check_supported(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """Training backends, engines and combinations that exist here.
+
+    Raises:
+        ConfigError: naming the key and what to write instead.
+    """
+    choices = {
+        "model_engine": ("dp",),
+        "actor_rollout_ref.actor.strategy": _SUPPORTED_STRATEGIES,
+        "actor_rollout_ref.ref.strategy": _SUPPORTED_STRATEGIES,
+        "actor_rollout_ref.rollout.name": _SUPPORTED_ROLLOUTS,
+        "trainer.console": ("auto", "rich", "plain"),
+        "trainer.resume_mode": ("auto", "disable", "resume_path"),
+    }
+    for key, supported in choices.items():
+        value = _get(config, key)
+        if value not in supported:
+            raise ConfigError(f"{key}={value} is not supported here; write one of: {', '.join(supported)}")
     rollout = config["actor_rollout_ref"]["rollout"]["name"]
-    if rollout not in _SUPPORTED_ROLLOUTS:
-        raise ConfigError(
-            f"actor_rollout_ref.rollout.name={rollout} is not supported here; write one of: "
-            + ", ".join(_SUPPORTED_ROLLOUTS)
-        )
-    if rollout == "vllm" and importlib.util.find_spec("vllm") is None:
-        raise ConfigError(
-            "actor_rollout_ref.rollout.name=vllm, but vLLM is not installed; run `bash install.sh`, or write "
-            "actor_rollout_ref.rollout.name=hf"
-        )
+    engines = [("actor_rollout_ref.rollout.name", rollout)]
+    engines += [("reward_model.classmate_backend", resolved_backend(spec)) for spec in reward.classmates]
+    for key, engine in engines:
+        if engine == "vllm" and importlib.util.find_spec("vllm") is None:
+            raise ConfigError(f"{key}={engine}, but vLLM is not installed; run `bash install.sh`, or write {key}=hf")
     if config["algorithm"]["use_kl_in_reward"]:
         raise ConfigError(
             "algorithm.use_kl_in_reward=true does not go with group advantages; write "
             "actor_rollout_ref.actor.use_kl_loss=true for a KL penalty in the loss"
         )
-    deterministic = config["trainer"]["deterministic"]
-    if deterministic and (rollout != "hf" or config["trainer"]["device"] != "cpu"):
+    if config["trainer"]["deterministic"] and (
+        any(engine != "hf" for _, engine in engines) or config["trainer"]["device"] != "cpu"
+    ):
         raise ConfigError(
-            "trainer.deterministic=true needs actor_rollout_ref.rollout.name=hf on the CPU; vLLM's batches depend on timing"
+            "trainer.deterministic=true needs hardware=cpu, actor_rollout_ref.rollout.name=hf and "
+            "reward_model.classmate_backend=hf; vLLM's batches depend on timing"
         )
 
 
-def check_data(config: Mapping[str, Any]) -> None:
-    """Every data file exists, is parquet and has rows.
+def check_numbers(config: Mapping[str, Any]) -> None:
+    """Sizes that upstream would only stumble over deep inside a step.
 
     Raises:
-        ConfigError: naming the key and the file.
+        ConfigError: naming the key and a value that fits.
     """
-    import pyarrow.parquet as pq
-
-    for key in ("train_files", "val_files"):
-        files = config["data"][key]
-        for name in [files] if isinstance(files, str) else files or []:
-            path = Path(name).expanduser()
-            if not path.is_file():
-                raise ConfigError(f"data.{key}={name} does not exist; make it with a module of verl.data_preprocessing")
-            try:
-                rows = pq.ParquetFile(path).metadata.num_rows
-            except Exception as error:
-                raise ConfigError(f"data.{key}={name} is not a parquet file ({type(error).__name__})") from error
-            if rows == 0:
-                raise ConfigError(f"data.{key}={name} has no rows; make it again or name another file")
-        if not files:
-            raise ConfigError(f"data.{key} is empty; write data.{key}=FILE.parquet")
-
-
-def check_model(key: str, path: str | None) -> None:
-    """A local folder with a model, or a hub model whose config can be had.
-
-    Raises:
-        ConfigError: naming the key, and `hf auth login` for a gated or unreachable one.
-    """
-    if not path:
-        raise ConfigError(f"{key} is not set; write {key}=MODEL (a folder or a hub name)")
-    local = Path(path).expanduser()
-    if local.is_dir():
-        if not (local / "config.json").is_file():
-            raise ConfigError(f"{key}={path} holds no model (config.json is missing); name a folder of save_pretrained")
-        return
-    if path.startswith(("/", "./", "../", "~")) or path.count("/") != 1:
-        raise ConfigError(f"{key}={path} does not exist; name a model folder or a hub model like Qwen/Qwen3-0.6B")
-    os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-
-    if isinstance(try_to_load_from_cache(path, "config.json"), str):
-        return
-    try:
-        hf_hub_download(path, "config.json", etag_timeout=5)
-    except Exception as error:
-        raise ConfigError(
-            f"{key}={path} cannot be had from the hub ({type(error).__name__}); if it is gated run `hf auth login`, without a "
-            "network name a local folder"
-        ) from error
-
-
-def _classmate_context(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int:
-    data = config["data"]
-    return reward.classmate_generation_configs.context_length(
-        max_prompt_length=data["max_prompt_length"], max_response_length=data["max_response_length"]
-    )
-
-
-def check_context(key: str, path: str, needed: int) -> None:
-    """A local model that reads as many tokens as the longest row needs.
-
-    Raises:
-        ConfigError: with the model's limit and the keys that make up the need.
-    """
-    file = Path(path).expanduser() / "config.json"
-    limit = json.loads(file.read_text()).get("max_position_embeddings") if file.is_file() else None
-    if limit is not None and needed > limit:
-        raise ConfigError(
-            f"{key}={path} reads at most {limit} tokens, rows need up to {needed} (data.max_prompt_length + "
-            "data.max_response_length + new tokens); lower these, or write "
-            f"reward_model.classmate_generation_configs.max_model_len={limit} and longer rows are left out with a count"
-        )
-
-
-def check_chat_template(key: str, path: str, tokenizer: Any) -> None:
-    """A tokenizer that can write a chat.
-
-    Raises:
-        ConfigError: when it has no chat template.
-    """
-    if not getattr(tokenizer, "chat_template", None):
-        raise ConfigError(
-            f"{key}={path} has no chat template; name an instruction-tuned model, or put a chat_template.jinja into its folder"
-        )
-
-
-def check_batch_sizes(config: Mapping[str, Any]) -> None:
-    """Batch sizes that upstream would only assert on deep inside a step.
-
-    Raises:
-        ConfigError: naming the keys and a value that fits.
-    """
+    for key in _AT_LEAST_ONE:
+        value = _get(config, key)
+        if type(value) is not int or value < 1:
+            raise ConfigError(f"{key}: expected an integer of 1 or more, got {value!r}")
     train = config["data"]["train_batch_size"]
     mini = config["actor_rollout_ref"]["actor"]["ppo_mini_batch_size"]
-    if train % mini and train < mini:
+    if train < mini:
         raise ConfigError(
             f"actor_rollout_ref.actor.ppo_mini_batch_size={mini} is larger than data.train_batch_size={train}; "
             f"write actor_rollout_ref.actor.ppo_mini_batch_size={train} or less"
         )
 
 
-def needed_ray_cpus(config: Mapping[str, Any], classmates: int) -> int:
-    """Logical CPUs that the run's actors ask Ray for: queue, storage, workers, one engine a policy replica and classmate."""
-    storage = config["transfer_queue"]["backend"]["SimpleStorage"]["num_data_storage_units"]
-    agents = config["actor_rollout_ref"]["rollout"]["agent"]["num_workers"]
-    ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
-    colocated = 3
-    return storage + agents + ranks * colocated + ranks + classmates + 2
+def check_devices(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """Ray's logical CPUs, GPUs and their memory. A cluster's are known only when Ray has connected.
+
+    Raises:
+        ConfigError: with the number that is needed, and the keys.
+    """
+    trainer = config["trainer"]
+    if not os.environ.get("RAY_ADDRESS"):
+        check_ray_cpus(config, reward, config["ray_kwargs"]["ray_init"]["num_cpus"])
+        if trainer["device"] == "cuda":
+            import torch
+
+            there, asked = torch.cuda.device_count(), trainer["n_gpus_per_node"]
+            if there < asked:
+                fix = f"trainer.n_gpus_per_node={there}" if there else "hardware=cpu"
+                raise ConfigError(f"trainer.n_gpus_per_node={asked}, but this machine has {there} GPUs; write {fix}")
+    share = gpu_memory_share(config, reward)
+    if share > 1:
+        engines = 1 + sum(resolved_backend(spec) == "vllm" for spec in reward.classmates)
+        each = int(90 / engines) / 100
+        raise ConfigError(
+            f"policy and classmates are awake side by side and ask for {share:.0%} of a GPU's memory; write for "
+            f"instance actor_rollout_ref.rollout.gpu_memory_utilization={each} and "
+            f"reward_model.classmate_vllm_configs.gpu_memory_utilization={each}"
+        )
 
 
-def check_ray_cpus(config: Mapping[str, Any], classmates: int, available: float) -> None:
-    """Ray would wait for ever, without a message, for CPUs that it does not have.
+def check_ray_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, available: float | None) -> None:
+    """Ray would wait for ever, without a message, for CPUs that it does not have. `None`: as many as are needed.
 
     Raises:
         ConfigError: with the number that is needed.
     """
-    needed = needed_ray_cpus(config, classmates)
-    if available < needed:
+    needed = needed_ray_cpus(config, reward)
+    if available is not None and available < needed:
         raise ConfigError(
-            f"Ray has {available:g} logical CPUs, this run asks for {needed}; write ray_kwargs.ray_init.num_cpus={needed} or "
-            "more (logical: it may exceed the cores)"
+            f"Ray has {available:g} logical CPUs, this run asks for {needed}; write ray_kwargs.ray_init.num_cpus="
+            f"{needed} or more (logical: it may exceed the cores)"
         )
 
 
-def prepare_wandb(loggers: list[str], console_line: Any) -> None:
+def check_loggers(loggers: Any) -> None:
+    """Loggers that verl knows and that are installed.
+
+    Raises:
+        ConfigError: naming the ones that exist.
+    """
+    from verl.utils.tracking import Tracking
+
+    for name in [loggers] if isinstance(loggers, str) else loggers or []:
+        if name not in Tracking.supported_backend:
+            raise ConfigError(
+                f"trainer.logger: {name!r} is not known; write a list of: {', '.join(Tracking.supported_backend)}"
+            )
+        if name == "wandb" and importlib.util.find_spec("wandb") is None:
+            raise ConfigError("trainer.logger=[wandb], but wandb is not installed; run `pip install wandb`")
+
+
+def _check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """Policy and classmates can be loaded and asked, and the prompts fit."""
+    data, model = config["data"], config["actor_rollout_ref"]["model"]
+    key = "actor_rollout_ref.model.path"
+    preflight_models.check_model(key, model["path"])
+    for index, spec in enumerate(reward.classmates):
+        preflight_models.check_model(f"reward_model.classmates[{index}].model", spec.model)
+
+    preflight_models.check_context(key, model["path"], data["max_prompt_length"] + data["max_response_length"])
+    needed = reward.classmate_generation_configs.context_length(
+        max_prompt_length=data["max_prompt_length"], max_response_length=data["max_response_length"]
+    )
+    for index, spec in enumerate(reward.classmates):
+        preflight_models.check_context(f"reward_model.classmates[{index}].model", spec.model, needed, classmate=True)
+
+    tokenizer = preflight_models.load_tokenizer(key, model["tokenizer_path"] or model["path"])
+    if model["custom_chat_template"] is not None:
+        tokenizer.chat_template = model["custom_chat_template"]
+    if not tokenizer.chat_template:
+        raise ConfigError(
+            f"{key}={model['path']} has no chat template (a base model?); name its instruct version, or write "
+            "actor_rollout_ref.model.custom_chat_template=TEMPLATE"
+        )
+    for index, spec in enumerate(reward.classmates):
+        one = preflight_models.load_tokenizer(f"reward_model.classmates[{index}].model", spec.model)
+        prompts.check_tokenizer(one, spec.model)
+    preflight_data.check_prompt_lengths(data, tokenizer)
+
+
+def check_with_verl(config: Mapping[str, Any]) -> None:
+    """Upstream's own checks of its settings, which would otherwise speak up after Ray has started.
+
+    Raises:
+        ConfigError: with upstream's words.
+    """
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+    container = OmegaConf.create(dict(config))
+    try:
+        validate_config(
+            container, use_reference_policy=need_reference_policy(container), use_critic=need_critic(container)
+        )
+        omega_conf_to_dataclass(container.actor_rollout_ref.rollout)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ConfigError(f"verl refuses these settings: {lines[0]}") from error
+
+
+def prepare_wandb(loggers: list[str], console_line: Callable[[str], None]) -> None:
     """Lets wandb run offline when there is no login or no network, with one line instead of a prompt or an error."""
     if "wandb" not in loggers or os.environ.get("WANDB_MODE"):
         return
-    import netrc
-    from urllib.parse import urlsplit
-
-    base = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai"))
-    host, port = base.hostname or "api.wandb.ai", base.port or (443 if base.scheme == "https" else 80)
-    logged_in = bool(os.environ.get("WANDB_API_KEY"))
-    with contextlib.suppress(OSError, netrc.NetrcParseError):
-        logged_in = logged_in or netrc.netrc().authenticators(host) is not None
-    reason = None if logged_in else "no login: run `wandb login`"
-    if logged_in:
-        try:
-            socket.create_connection((host, port), timeout=3).close()
-        except OSError:
-            reason = f"{host} cannot be reached"
+    reason = _why_wandb_cannot_log()
     if reason:
         os.environ["WANDB_MODE"] = "offline"
         console_line(f"wandb logs offline ({reason}); upload later with `wandb sync`")
+
+
+def _why_wandb_cannot_log() -> str | None:
+    import requests
+    from requests.utils import get_netrc_auth
+
+    url = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    if not os.environ.get("WANDB_API_KEY") and get_netrc_auth(url) is None:
+        return "no login: run `wandb login`"
+    try:
+        # Any answer will do; requests takes the same proxies as wandb.
+        requests.head(url, timeout=3)
+    except requests.RequestException:
+        return f"{url} cannot be reached"
+    return None

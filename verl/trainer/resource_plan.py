@@ -1,10 +1,15 @@
-"""The resource plan that a run prints at its start: what runs where, and what it needs against what is there.
+"""What a run needs against what is there: the plan printed at its start, and the numbers that the checks compare.
 
->>> print("\\n".join(resource_plan(config, reward_config)))
+Decision: only what is known before models are loaded is counted: sizes of weight files, processes, Ray's logical CPUs.
+
+    >>> print("\\n".join(resource_plan(config, reward_config)))
 """
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -21,57 +26,131 @@ TRAINING_COPIES = 4
 """Weights, gradients and Adam's two moments."""
 
 
-def weights_gib(path: str) -> float | None:
-    """Size of a local model's weight files in GiB; None for a hub name."""
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
-        return None
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 2**30
+def max_colocate_count(reward: ClassmateRewardModelConfig) -> int:
+    """Actors that share one bundle of the pool, each with as large a part of its GPU and one logical CPU.
+
+    Upstream's 3 (training, rollout, one to spare) makes a fourth wait for ever, so each classmate on vllm adds one.
+    """
+    return 3 + _vllm_classmates(reward)
+
+
+def needed_ray_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int:
+    """Logical CPUs without which an actor of the run would wait for ever.
+
+    Held: the queue's controller and storage units, the bundles of the pool, each hf classmate. One more must be free
+    when the agent-loop workers start; these hold none while they run.
+    """
+    storage = config["transfer_queue"]["backend"]["SimpleStorage"]["num_data_storage_units"]
+    ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
+    hf_classmates = len(reward.classmates) - _vllm_classmates(reward)
+    return 1 + storage + ranks * max_colocate_count(reward) + hf_classmates + 1
+
+
+def gpu_memory_share(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> float:
+    """The share of the fullest GPU's memory that engines of policy and classmates ask for together; 0 on the CPU."""
+    if config["trainer"]["device"] != "cuda":
+        return 0.0
+    gpus = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
+    rollout = config["actor_rollout_ref"]["rollout"]
+    shares = [float(rollout["gpu_memory_utilization"]) if rollout["name"] == "vllm" else 0.0] * gpus
+    for index, spec in enumerate(reward.classmates):
+        if resolved_backend(spec) == "vllm":
+            width = spec.tensor_parallel_size or 1
+            first = index % max(gpus // width, 1) * width
+            for gpu in range(first, min(first + width, gpus)):
+                shares[gpu] += spec.gpu_memory_utilization or 0.0
+    return max(shares)
+
+
+def _vllm_classmates(reward: ClassmateRewardModelConfig) -> int:
+    return sum(resolved_backend(spec) == "vllm" for spec in reward.classmates)
 
 
 def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> list[str]:
-    """Lines for a person: one per part, then the sums."""
-    rollout = config.actor_rollout_ref.rollout
-    device, gpus = config.trainer.device, config.trainer.n_gpus_per_node * config.trainer.nnodes
-    where = "CPU" if device == "cpu" else f"{gpus} GPU{'s' if gpus > 1 else ''}"
-    policy = weights_gib(config.actor_rollout_ref.model.path)
-    lines = [
-        _line(
-            "policy, training",
-            f"{config.actor_rollout_ref.actor.strategy}, {gpus} rank(s)",
-            where,
-            policy,
-            TRAINING_COPIES,
-        )
+    """Lines for a person: a table with one row per part, then what is needed against what is there."""
+    rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
+    on_cpu, ranks = trainer.device == "cpu", trainer.n_gpus_per_node * trainer.nnodes
+    where = "CPU" if on_cpu else _plural(ranks, "GPU")
+    policy = weights_gib(config.actor_rollout_ref.model.path, as_float32=on_cpu)
+    training = f"{config.actor_rollout_ref.actor.strategy}, {_plural(ranks, 'rank')}"
+    parts = [
+        ("policy, training", training, policy, TRAINING_COPIES, "weights, gradients, Adam"),
+        ("policy, rollout", rollout.name, policy, 1, ""),
     ]
-    lines.append(_line("policy, rollout", rollout.name, where, policy, 1))
-    engines = [rollout.name]
-    needed = (policy or 0.0) * (TRAINING_COPIES + 1)
     for index, spec in enumerate(reward.classmates):
-        weights = weights_gib(spec.model)
-        engine = resolved_backend(spec)
-        engines.append(engine)
-        needed += weights or 0.0
-        lines.append(_line(f"classmate {index}", engine, where, weights, 1, Path(spec.model).name))
-    if device == "cpu":
-        # Driver, trainer rank(s), agent workers, queue and storage, one process an engine.
-        processes = 3 + gpus + rollout.agent.num_workers + len(engines)
-        needed += processes * PROCESS_GIB + engines.count("vllm") * VLLM_CPU_GIB
-        lines.append(f"memory      about {needed:.1f} GiB in {processes} processes, {_memory_gib():.1f} GiB there")
-    else:
-        share = rollout.gpu_memory_utilization + sum(
-            spec.gpu_memory_utilization for spec in reward.classmates if resolved_backend(spec) == "vllm"
-        )
+        weights = weights_gib(spec.model, as_float32=on_cpu)
+        parts.append((f"classmate {index}", resolved_backend(spec), weights, 1, Path(spec.model).name))
+    table = [("part", "engine", "where", "memory", "")]
+    for part, engine, weights, copies, note in parts:
+        table.append((part, engine, where, "not known yet" if weights is None else _size(weights * copies), note))
+    widths = [max(len(row[column]) for row in table) for column in range(5)]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+    if not on_cpu:
+        share = gpu_memory_share(config, reward)
+        return [
+            *lines,
+            f"GPUs         {ranks} needed, {_gpus_there()}",
+            f"GPU memory   {share:.0%} of the fullest GPU for engines that make rows, asleep while the policy trains",
+        ]
+    # Driver, two of the queue, training ranks, agent workers, one process an engine.
+    engines = [engine for _, engine, *_ in parts[1:]]
+    processes = 3 + ranks + rollout.agent.num_workers + len(engines)
+    needed = processes * PROCESS_GIB + engines.count("vllm") * VLLM_CPU_GIB
+    needed += sum((weights or 0.0) * copies for _, _, weights, copies, _ in parts)
+    total, free = _memory_gib()
+    lines.append(
+        f"memory       about {needed:.1f} GiB needed by {processes} processes; {total:.1f} GiB there, {free:.1f} free"
+    )
+    if needed > free:
         lines.append(
-            f"GPU memory  {share:.0%} of each GPU for engines while rows are made, asleep while the policy trains"
+            "warning: memory may not suffice; close other programs, take smaller models, fewer classmates or engine hf"
         )
     return lines
 
 
-def _line(part: str, engine: str, where: str, weights: float | None, copies: int, name: str = "") -> str:
-    size = "size unknown until loaded" if weights is None else f"{weights * copies:.3f} GiB"
-    return f"{part:<18}{engine:<16}{where:<8}{size:<12} {name}".rstrip()
+def weights_gib(path: str, *, as_float32: bool) -> float | None:
+    """Size in memory of a local model's weights in GiB; None for a hub name.
+
+    Args:
+        path: the model.
+        as_float32: whether the run holds them in float32, however they are stored.
+    """
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        return None
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 2**30
+    config = json.loads((folder / "config.json").read_text())
+    stored = config.get("dtype") or config.get("torch_dtype")
+    return size * (2 if as_float32 and stored in ("bfloat16", "float16") else 1)
 
 
-def _memory_gib() -> float:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def _size(gib: float) -> str:
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{gib * 1024:.1f} MiB"
+
+
+def _gpus_there() -> str:
+    import torch
+
+    count = torch.cuda.device_count()
+    if count == 0:
+        return "none in this machine"
+    device = torch.cuda.get_device_properties(0)
+    return f"{count} in this machine ({device.name}, {device.total_memory / 2**30:.0f} GiB)"
+
+
+def _memory_gib() -> tuple[float, float]:
+    """(total, free) memory of this machine or of the container that it is."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    total, free = memory.total, memory.available
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if os.access(limit, os.R_OK) and limit.read_text().strip().isdigit():
+        allowed = int(limit.read_text())
+        total, free = min(total, allowed), min(free, max(allowed - int(used.read_text()), 0))
+    return total / 2**30, free / 2**30

@@ -1,7 +1,8 @@
 """The run folder: which one a start uses, whether it resumes, and the files that a run leaves in it.
 
-Decision: a run is identified by its resolved config. The same config resumes the unfinished run, a changed one is refused with
-the keys that differ, and a finished run is never continued by accident. `run.json` holds the state; it is replaced atomically.
+Decision: a run is identified by its resolved config. The same config resumes the unfinished run, a changed one is
+refused with the keys that differ, and a finished run is never continued by accident. `run.json` holds the state; it is
+replaced atomically.
 
     >>> folder = RunFolder.open(config_dict)             # new, or the unfinished one with the same config
     >>> folder.append_metrics(step=3, metrics={"critic/score/mean": 0.4})

@@ -1,0 +1,166 @@
+"""Whether the data files can be trained on: they exist, have rows, columns and prompts that fit.
+
+Decision: files are looked at, not loaded. Columns come from the schema, and lengths are counted only until one prompt
+fits, since those that do not are left out later with a count.
+
+    >>> check_files(config["data"])                               # raises ConfigError
+    >>> check_prompt_lengths(config["data"], tokenizer)
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from verl.classmate.errors import ConfigError
+
+_KEYS = ("train_files", "val_files")
+
+
+def data_files(data: Mapping[str, Any], key: str) -> list[str]:
+    """The files of `data.train_files` or `data.val_files`, which may be one name or a list."""
+    files = data[key]
+    return [files] if isinstance(files, str) else list(files or [])
+
+
+def check_files(data: Mapping[str, Any]) -> None:
+    """Every data file exists and can be read, has rows and the columns that a row needs.
+
+    Args:
+        data: the node `data`.
+
+    Raises:
+        ConfigError: naming the key and the file.
+    """
+    for key in _KEYS:
+        names = data_files(data, key)
+        if not names:
+            raise ConfigError(f"data.{key} is empty; write data.{key}=FILE.parquet")
+        local = [name for name in names if "://" not in name]
+        rows = [_check_file(data, key, name) for name in local]
+        if key == "train_files" and len(local) == len(names) and sum(rows) < data["train_batch_size"]:
+            raise ConfigError(
+                f"data.train_files has {sum(rows)} rows, fewer than data.train_batch_size={data['train_batch_size']}; "
+                "write a smaller batch"
+            )
+
+
+def _check_file(data: Mapping[str, Any], key: str, name: str) -> int:
+    if not Path(name).expanduser().is_file():
+        raise ConfigError(f"data.{key}={name} does not exist; make it with a module of verl.data_preprocessing")
+    rows, schema = _open(key, name)
+    if rows == 0:
+        raise ConfigError(f"data.{key}={name} has no rows; make it again or name another file")
+    if data["custom_cls"]["path"] is None:
+        _check_columns(data["prompt_key"], key, name, schema)
+    return rows
+
+
+def _open(key: str, name: str) -> tuple[int, Any]:
+    """Number of rows and Arrow schema."""
+    import pyarrow.json
+    import pyarrow.parquet
+
+    path = Path(name).expanduser()
+    try:
+        if path.suffix in (".json", ".jsonl"):
+            table = pyarrow.json.read_json(path)
+            return table.num_rows, table.schema
+        file = pyarrow.parquet.ParquetFile(path)
+        return file.metadata.num_rows, file.schema_arrow
+    except Exception as error:
+        raise ConfigError(
+            f"data.{key}={name} cannot be read as {'JSON lines' if path.suffix.startswith('.json') else 'parquet'} "
+            f"({type(error).__name__}); make it again or name another file"
+        ) from error
+
+
+def _check_columns(prompt_key: str, key: str, name: str, schema: Any) -> None:
+    import pyarrow as pa
+
+    columns = dict(zip(schema.names, schema.types, strict=True))
+    extra = columns.get("extra_info")
+    has_index = extra is not None and pa.types.is_struct(extra) and extra.get_field_index("index") >= 0
+    lacking = [column for column in (prompt_key, "data_source", "reward_model") if column not in columns]
+    lacking += [] if has_index else ["extra_info.index"]
+    if lacking:
+        raise ConfigError(
+            f"data.{key}={name} lacks {', '.join(lacking)}; make it with a module of verl.data_preprocessing, which "
+            "writes all columns that a row needs"
+        )
+    if not pa.types.is_list(columns[prompt_key]) and not pa.types.is_large_list(columns[prompt_key]):
+        raise ConfigError(
+            f"data.{key}={name}: {prompt_key} must be a list of messages {{role, content}}, not {columns[prompt_key]}"
+        )
+
+
+def check_prompt_lengths(data: Mapping[str, Any], tokenizer: Any) -> None:
+    """At least one prompt fits; with `data.filter_overlong_prompts=false` all of them do.
+
+    Args:
+        data: the node `data`.
+        tokenizer: the policy's.
+
+    Raises:
+        ConfigError: naming the key and the lengths.
+    """
+    if data["custom_cls"]["path"] is not None:
+        return
+    for key in _KEYS:
+        names = [name for name in data_files(data, key) if "://" not in name]
+        _check_lengths(data, key, _lengths(data, names, tokenizer))
+
+
+def _check_lengths(data: Mapping[str, Any], key: str, lengths: Iterator[int]) -> None:
+    limit, leave_out = data["max_prompt_length"], data["filter_overlong_prompts"]
+    too_long = []
+    for length in lengths:
+        if length > limit:
+            too_long.append(length)
+        elif leave_out:
+            return
+    if too_long and leave_out:
+        raise ConfigError(
+            f"data.{key}: all {len(too_long)} prompts are longer than data.max_prompt_length={limit} (the shortest has "
+            f"{min(too_long)} tokens); raise it"
+        )
+    if too_long:
+        raise ConfigError(
+            f"data.{key}: {len(too_long)} prompts are longer than data.max_prompt_length={limit} (the longest has "
+            f"{max(too_long)} tokens); raise it, or write data.filter_overlong_prompts=true to leave them out"
+        )
+
+
+def _lengths(data: Mapping[str, Any], names: list[str], tokenizer: Any) -> Iterator[int]:
+    """Length of each prompt in tokens, as upstream counts it; it too skips those that the chat template refuses.
+
+    Raises:
+        ConfigError: when it refuses all of them.
+    """
+    arguments = dict(data["apply_chat_template_kwargs"] or {})
+    seen, refusal = 0, None
+    for name in names:
+        for messages in _prompts(Path(name).expanduser(), data["prompt_key"]):
+            try:
+                text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **arguments)
+            except Exception as error:
+                refusal = error
+                continue
+            seen += 1
+            yield len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    if refusal is not None and seen == 0:
+        reason = " ".join(str(refusal).split())[:200]
+        raise ConfigError(
+            f"data: the policy's chat template refuses every prompt of {', '.join(names)} ({reason}); change the roles "
+            "in the data, or the model"
+        )
+
+
+def _prompts(path: Path, column: str) -> Iterator[list[dict[str, Any]]]:
+    import pyarrow.json
+    import pyarrow.parquet
+
+    if path.suffix in (".json", ".jsonl"):
+        yield from pyarrow.json.read_json(path).column(column).to_pylist()
+        return
+    for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=256, columns=[column]):
+        yield from batch.column(0).to_pylist()
