@@ -130,7 +130,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
         _announce(console, config, reward, folder)
         preflight.prepare_wandb(list(config.trainer.logger), console.line)
         try:
-            with _ray(config, folder, console):
+            with _ray(config, reward, folder):
                 clock.lap("Ray")
                 # Engines load in their own processes while this one imports the trainer.
                 classmates = _start_classmates(config, reward, console)
@@ -187,12 +187,14 @@ def _start_classmates(config: DictConfig, reward: ClassmateRewardModelConfig, co
 
 
 @contextlib.contextmanager
-def _ray(config: DictConfig, folder: RunFolder, console: Console) -> Iterator[None]:
+def _ray(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder) -> Iterator[None]:
     """Ray and the transfer queue around a run; Ray's logs are kept in the run folder."""
     import ray
     import transfer_queue as tq
 
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+    from verl.trainer.preflight import check_ray_cpus
+    from verl.trainer.resource_plan import needed_ray_cpus
 
     runtime_env = OmegaConf.merge(
         OmegaConf.create(get_ppo_ray_runtime_env(config)), config.ray_kwargs.ray_init.get("runtime_env") or {}
@@ -206,6 +208,8 @@ def _ray(config: DictConfig, folder: RunFolder, console: Console) -> Iterator[No
             runtime_env.env_vars["VERL_PLATFORM"] = os.environ["VERL_PLATFORM"]
     options = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
     options = {key: value for key, value in options.items() if value is not None and key != "runtime_env"}
+    # Logical CPUs: fewer than the actors ask for would make them wait for ever, whatever the number of cores.
+    options.setdefault("num_cpus", max(os.cpu_count() or 1, needed_ray_cpus(config, reward)))
     if os.environ.get("RAY_ADDRESS"):
         options = {"address": os.environ["RAY_ADDRESS"]}
     context = ray.init(
@@ -217,6 +221,7 @@ def _ray(config: DictConfig, folder: RunFolder, console: Console) -> Iterator[No
     )
     session_logs = Path(context.address_info["session_dir"]) / "logs"
     try:
+        check_ray_cpus(config, reward, ray.cluster_resources().get("CPU", 0))
         yield
     finally:
         with contextlib.suppress(Exception):

@@ -35,6 +35,7 @@ from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.trainer.resource_plan import max_colocate_count
 from verl.trainer.run_folder import RunFolder
 from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
@@ -189,11 +190,10 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         if self._given_resource_pool_manager is not None:
             self.resource_pool_manager = self._given_resource_pool_manager
         elif self.reward_config.classmates:
-            # Upstream's default of three worker groups per GPU makes a fourth wait for ever.
             self.resource_pool_manager = ResourcePoolManager(
                 resource_pool_spec=self.resource_pool_manager.resource_pool_spec,
                 mapping=self.resource_pool_manager.mapping,
-                max_colocate_count=3 + len(self.reward_config.classmates),
+                max_colocate_count=max_colocate_count(self.reward_config),
             )
 
     def _init_dataloader(self) -> None:
