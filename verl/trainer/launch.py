@@ -7,6 +7,7 @@ for each second of import on a small machine), the progress bar is the driver's 
 """
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import signal
@@ -111,23 +112,14 @@ def run(config: DictConfig, trainer_name: str) -> None:
     preflight.check(container, reward, needs_classmates=needs_classmates)
     folder = RunFolder.open(container)
 
-    OmegaConf.resolve(config)
-    with open_dict(config):
-        config.trainer.default_local_dir = str(folder.path)
-        if config.trainer.resume_mode == "auto":
-            if folder.resumed_from:
-                config.trainer.val_before_train = False
-            else:
-                config.trainer.resume_mode = "disable"
-        config.trainer.v1.trainer_mode = trainer_name
-        config.transfer_queue.enable = True
-        # Upstream's console logger prints every metric of a step; ours is the terminal.
-        config.trainer.logger = [name for name in config.trainer.logger if name != "console"]
+    notes = _settle(config, folder, trainer_name)
     clock.lap("interpreter and imports")
 
     failed: BaseException | None = None
     with Console.capture(folder.path / "logs" / "driver.log", config.trainer.console) as console:
         _announce(console, config, reward, folder)
+        for note in notes:
+            console.line(note)
         preflight.prepare_wandb(list(config.trainer.logger), console.line)
         try:
             with _ray(config, reward, folder):
@@ -163,6 +155,32 @@ def run(config: DictConfig, trainer_name: str) -> None:
             f"see {folder.path / 'logs' / 'driver.log'}, then start again to resume",
             1,
         )
+
+
+def _settle(config: DictConfig, folder: RunFolder, trainer_name: str) -> list[str]:
+    """Resolves what depends on the folder, the machine and other keys; returns lines for a person."""
+    notes = []
+    OmegaConf.resolve(config)
+    rollout, model = config.actor_rollout_ref.rollout, config.actor_rollout_ref.model
+    with open_dict(config):
+        config.trainer.default_local_dir = str(folder.path)
+        if config.trainer.resume_mode == "auto":
+            if folder.resumed_from:
+                config.trainer.val_before_train = False
+            else:
+                config.trainer.resume_mode = "disable"
+        config.trainer.v1.trainer_mode = trainer_name
+        config.transfer_queue.enable = True
+        # Upstream's console logger prints every metric of a step; ours is the terminal.
+        config.trainer.logger = [name for name in config.trainer.logger if name != "console"]
+        if config.trainer.deterministic:
+            rollout.engine_kwargs.setdefault("hf", {})
+            rollout.engine_kwargs.hf.deterministic = True
+        if config.trainer.device == "cuda" and importlib.util.find_spec("flash_attn") is None:
+            model.override_config.setdefault("attn_implementation", "sdpa")
+            model.use_remove_padding = False
+            notes.append("attention   sdpa, since flash-attn is not installed")
+    return notes
 
 
 def _announce(console: Console, config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder) -> None:
