@@ -107,6 +107,8 @@ def run(config: DictConfig, trainer_name: str) -> None:
     needs_classmates = trainer_name == "classmate_cot"
     reward = from_mapping(container["reward_model"], require_classmates=needs_classmates)
     algorithm_from_mapping(container["algorithm"])
+    # Upstream's progress bar would be a second one, and prints once more when it is collected.
+    os.environ.setdefault("TQDM_DISABLE", "1")
     if container["trainer"]["device"] == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     preflight.check(container, reward, needs_classmates=needs_classmates)
