@@ -36,8 +36,8 @@ CLASSMATE_MAX_TOKENS = 24
 
 _POLICY = ModelSpec(name="policy", tokenizer="bpe", vocab_size=448, hidden_size=64, layers=3, steps=700)
 _CLASSMATES = (
-    ModelSpec(name="classmate_a", tokenizer="unigram", vocab_size=400, hidden_size=64, layers=2, steps=350),
-    ModelSpec(name="classmate_b", tokenizer="bpe", vocab_size=340, hidden_size=96, layers=2, steps=300),
+    ModelSpec(name="classmate_a", tokenizer="unigram", vocab_size=300, hidden_size=64, layers=2, steps=450),
+    ModelSpec(name="classmate_b", tokenizer="bpe", vocab_size=340, hidden_size=96, layers=2, steps=400),
 )
 
 
