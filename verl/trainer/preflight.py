@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import io
 import logging
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -68,8 +69,9 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
             "no classmate is configured; write reward_model.classmate_model_name_or_path_list=[MODEL,...], or train "
             "without classmates by python -m verl.trainer.qwen_main_ppo"
         )
-    check_numbers(config)
+    check_counts(config)
     check_devices(config, reward)
+    check_batch_sizes(config)
     check_loggers(config["trainer"]["logger"])
     preflight_data.check_files(config["data"])
     _check_models(config, reward)
@@ -106,11 +108,6 @@ def check_supported(config: Mapping[str, Any], reward: ClassmateRewardModelConfi
     for key, engine in engines:
         if engine == "vllm" and importlib.util.find_spec("vllm") is None:
             raise ConfigError(f"{key}={engine}, but vLLM is not installed; run `bash install.sh`, or write {key}=hf")
-    if config["algorithm"]["use_kl_in_reward"]:
-        raise ConfigError(
-            "algorithm.use_kl_in_reward=true does not go with group advantages; write "
-            "actor_rollout_ref.actor.use_kl_loss=true for a KL penalty in the loss"
-        )
     if config["trainer"]["deterministic"] and (
         any(engine != "hf" for _, engine in engines) or config["trainer"]["device"] != "cpu"
     ):
@@ -120,16 +117,24 @@ def check_supported(config: Mapping[str, Any], reward: ClassmateRewardModelConfi
         )
 
 
-def check_numbers(config: Mapping[str, Any]) -> None:
-    """Sizes that upstream would only stumble over deep inside a step.
+def check_counts(config: Mapping[str, Any]) -> None:
+    """Numbers that must be integers of 1 or more.
 
     Raises:
-        ConfigError: naming the key and a value that fits.
+        ConfigError: naming the key.
     """
     for key in _AT_LEAST_ONE:
         value = _get(config, key)
         if type(value) is not int or value < 1:
             raise ConfigError(f"{key}: expected an integer of 1 or more, got {value!r}")
+
+
+def check_batch_sizes(config: Mapping[str, Any]) -> None:
+    """Batch sizes that upstream would only stumble over deep inside a step.
+
+    Raises:
+        ConfigError: naming the key and a value that fits.
+    """
     train = config["data"]["train_batch_size"]
     mini = config["actor_rollout_ref"]["actor"]["ppo_mini_batch_size"]
     if train < mini:
@@ -137,6 +142,34 @@ def check_numbers(config: Mapping[str, Any]) -> None:
             f"actor_rollout_ref.actor.ppo_mini_batch_size={mini} is larger than data.train_batch_size={train}; "
             f"write actor_rollout_ref.actor.ppo_mini_batch_size={train} or less"
         )
+    _check_micro_batches(config)
+
+
+def _check_micro_batches(config: Mapping[str, Any]) -> None:
+    """Every rank's rows split into whole micro-batches, as upstream asserts where a batch does not grow by tokens."""
+    nodes = config["actor_rollout_ref"]
+    actor, rollout, ref = nodes["actor"], nodes["rollout"], nodes["ref"]
+    ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
+    mini = actor["ppo_mini_batch_size"] * rollout["n"]
+    unit = math.lcm(ranks, mini)
+    rows = -(-config["data"]["train_batch_size"] * rollout["n"] // unit) * unit
+    if mini % ranks:
+        raise ConfigError(
+            f"actor_rollout_ref.actor.ppo_mini_batch_size x rollout.n = {mini} rows do not split over {ranks} ranks; "
+            f"write a mini-batch size that is a multiple of {ranks}"
+        )
+    log_prob = "log_prob_micro_batch_size_per_gpu"
+    checks = (
+        ("actor.ppo_micro_batch_size_per_gpu", actor["ppo_micro_batch_size_per_gpu"], mini, actor["use_dynamic_bsz"]),
+        (f"rollout.{log_prob}", rollout[log_prob], rows, rollout["log_prob_use_dynamic_bsz"]),
+        (f"ref.{log_prob}", ref[log_prob], rows, ref["log_prob_use_dynamic_bsz"] or not actor["use_kl_loss"]),
+    )
+    for key, micro, total, exempt in checks:
+        if not exempt and micro is not None and (total // ranks) % micro:
+            raise ConfigError(
+                f"actor_rollout_ref.{key}={micro} does not divide the {total // ranks} rows of a rank (batch size x "
+                f"rollout.n); write actor_rollout_ref.{key}={math.gcd(total // ranks, micro)}"
+            )
 
 
 def check_devices(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
@@ -242,8 +275,8 @@ def check_with_verl(config: Mapping[str, Any]) -> None:
         )
         omega_conf_to_dataclass(container.actor_rollout_ref.rollout)
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ConfigError(f"verl refuses these settings: {lines[0]}") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"verl refuses these settings: {reason[:400]}") from error
 
 
 def prepare_wandb(loggers: list[str], console_line: Callable[[str], None]) -> None:

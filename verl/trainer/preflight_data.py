@@ -52,6 +52,7 @@ def _check_file(data: Mapping[str, Any], key: str, name: str) -> int:
         raise ConfigError(f"data.{key}={name} has no rows; make it again or name another file")
     if data["custom_cls"]["path"] is None:
         _check_columns(data["prompt_key"], key, name, schema)
+        _check_data_sources(key, name)
     return rows
 
 
@@ -91,6 +92,16 @@ def _check_columns(prompt_key: str, key: str, name: str, schema: Any) -> None:
         raise ConfigError(
             f"data.{key}={name}: {prompt_key} must be a list of messages {{role, content}}, not {columns[prompt_key]}"
         )
+
+
+def _check_data_sources(key: str, name: str) -> None:
+    from verl.utils.reward_score.cot_monitor import get_verifier
+
+    for source in sorted({str(value) for value in _column(Path(name).expanduser(), "data_source")}):
+        try:
+            get_verifier(source)
+        except ValueError as error:
+            raise ConfigError(f"data.{key}={name}: {error}") from error
 
 
 def check_prompt_lengths(data: Mapping[str, Any], tokenizer: Any) -> None:
@@ -139,7 +150,7 @@ def _lengths(data: Mapping[str, Any], names: list[str], tokenizer: Any) -> Itera
     arguments = dict(data["apply_chat_template_kwargs"] or {})
     seen, refusal = 0, None
     for name in names:
-        for messages in _prompts(Path(name).expanduser(), data["prompt_key"]):
+        for messages in _column(Path(name).expanduser(), data["prompt_key"]):
             try:
                 text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **arguments)
             except Exception as error:
@@ -155,7 +166,8 @@ def _lengths(data: Mapping[str, Any], names: list[str], tokenizer: Any) -> Itera
         )
 
 
-def _prompts(path: Path, column: str) -> Iterator[list[dict[str, Any]]]:
+def _column(path: Path, column: str) -> Iterator[Any]:
+    """The values of one column, read as they are asked for."""
     import pyarrow.json
     import pyarrow.parquet
 

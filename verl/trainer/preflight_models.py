@@ -149,9 +149,15 @@ def load_tokenizer(key: str, path: str) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(Path(path).expanduser() if path.startswith("~") else path)
+        tokenizer = AutoTokenizer.from_pretrained(str(Path(path).expanduser()) if path.startswith("~") else path)
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ConfigError(
             f"{key}={path}: its tokenizer cannot be loaded ({lines[0][:200]}); save it into the model's folder"
         ) from error
+    # Where its files are missing, transformers makes an empty one.
+    if not tokenizer("1 + 1")["input_ids"]:
+        raise ConfigError(
+            f"{key}={path} holds no tokenizer (tokenizer.json is missing); save it into the model's folder"
+        )
+    return tokenizer

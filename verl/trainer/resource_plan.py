@@ -37,13 +37,13 @@ def max_colocate_count(reward: ClassmateRewardModelConfig) -> int:
 def needed_ray_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int:
     """Logical CPUs without which an actor of the run would wait for ever.
 
-    Held: the queue's controller and storage units, the bundles of the pool, each hf classmate. One more must be free
-    when the agent-loop workers start; these hold none while they run.
+    The queue's controller and storage units, the bundles of the pool, each hf classmate. Agent-loop workers and vLLM
+    servers hold none, since Ray's default for an actor is 0.
     """
     storage = config["transfer_queue"]["backend"]["SimpleStorage"]["num_data_storage_units"]
     ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
     hf_classmates = len(reward.classmates) - _vllm_classmates(reward)
-    return 1 + storage + ranks * max_colocate_count(reward) + hf_classmates + 1
+    return 1 + storage + ranks * max_colocate_count(reward) + hf_classmates
 
 
 def gpu_memory_share(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> float:
