@@ -322,6 +322,9 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             record["advantage"] = _first_where(advantages, mask == 0)
             record["advantage_on_cot"] = _first_where(advantages, mask == 1)
         metrics.update(row_metrics(infos))
+        if self.classmates is not None:
+            metrics["classmate/restarts"] = float(self.classmates.restarts)
+            metrics["classmate/excluded"] = float(len(self.classmates.excluded))
         self._write_step(metrics, records)
         if self._save_is_due:
             with marked_timer("save_checkpoint", timing_raw, color="green"):
