@@ -337,15 +337,17 @@ def aggregate_metrics(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
     judge_failed = (column("main_judge_error") > 0) | (column("outcome_judge_error") > 0)
     metrics = {
-        "classmate/valid_ratio": float(column("classmate_valid").mean()),
-        "classmate/missing_ratio": float(1 - column("classmate_valid").mean()),
         "classmate/failed_judge_ratio": float(judge_failed.mean()),
         "classmate/unfinished_cot_ratio": float(column("unfinished_cot").mean()),
         "classmate/no_marker_ratio": float(column("no_marker").mean()),
-        "classmate/gamma_mean": _nanmean(column("gamma")),
     }
-    for outcome in Outcome:
-        metrics[f"classmate/outcome/{outcome.value}"] = float(column(f"outcome_{outcome.value}").sum())
+    requests = {outcome: float(column(f"outcome_{outcome.value}").sum()) for outcome in Outcome}
+    # A baseline's rows are shown to nobody, which is no failure of anybody.
+    if sum(requests.values()):
+        metrics["classmate/valid_ratio"] = float(column("classmate_valid").mean())
+        metrics["classmate/missing_ratio"] = float(1 - column("classmate_valid").mean())
+        metrics["classmate/gamma_mean"] = _nanmean(column("gamma"))
+        metrics |= {f"classmate/outcome/{outcome.value}": count for outcome, count in requests.items()}
     for key in rows[0]:
         if not key.startswith("outcome_"):
             metrics[f"critic/{key}/mean"] = _nanmean(column(key))
