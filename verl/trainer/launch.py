@@ -188,10 +188,10 @@ def _settle(config: DictConfig, folder: RunFolder, trainer_name: str) -> list[st
 def _announce(console: Console, config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder) -> None:
     from verl.trainer.resource_plan import resource_plan
 
-    if folder.resumed_from is None:
-        console.line(f"run folder  {folder.path}")
-    else:
-        console.line(f"run folder  {folder.path}  (resumes at step {folder.resumed_from})")
+    resumes = {None: "", 0: "  (unfinished, without a checkpoint: starts again)"}
+    console.line(
+        f"run folder  {folder.path}" + resumes.get(folder.resumed_from, f"  (resumes at step {folder.resumed_from})")
+    )
     for line in resource_plan(config, reward):
         console.line(line)
 

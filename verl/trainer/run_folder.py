@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 from verl.classmate.errors import ConfigError
@@ -35,6 +36,7 @@ _IGNORED_KEYS = frozenset(
         "trainer.total_training_steps",
         "trainer.rollout_data_dir",
         "trainer.validation_data_dir",
+        "ray_kwargs.ray_init.num_cpus",
     }
 )
 """Keys that may change between a run and its continuation: where it logs, and how far it goes."""
@@ -101,12 +103,12 @@ class RunFolder:
                 _refuse_unless_resumable(path, state, config, resume)
         else:
             base = Path("outputs").resolve() / trainer["project_name"] / trainer["experiment_name"]
-            path, state = _latest_unfinished(base, config) if resume else (None, None)
-            if path is None:
-                path = _new_folder(base)
+            path, state = _unfinished(base, config) if resume else (base, None)
 
-        folder = cls(path=path, resumed_from=None if state is None else latest_step(path))
         try:
+            if state is None and trainer["default_local_dir"] is None:
+                path = _new_folder(base)
+            folder = cls(path=path, resumed_from=None if state is None else latest_step(path))
             (path / "logs").mkdir(parents=True, exist_ok=True)
             (path / "rollouts").mkdir(exist_ok=True)
             write_atomically(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
@@ -116,7 +118,7 @@ class RunFolder:
                 f"trainer.default_local_dir={path} cannot be written ({error.strerror}); name a folder that can"
             ) from error
         if folder.resumed_from is not None:
-            folder.drop_metrics_after(folder.resumed_from)
+            folder.forget_after(folder.resumed_from)
         return folder
 
     @property
@@ -142,10 +144,13 @@ class RunFolder:
             with contextlib.suppress(json.JSONDecodeError):
                 yield json.loads(line)
 
-    def drop_metrics_after(self, step: int) -> None:
-        """Forgets the steps that a resumed run does again."""
-        kept = [json.dumps(line) + "\n" for line in self.read_metrics() if line["step"] <= step]
+    def forget_after(self, step: int) -> None:
+        """Drops metrics and rows of the steps that a resumed run does again: those behind `step`, all when it is 0."""
+        kept = [json.dumps(line) + "\n" for line in self.read_metrics() if 0 <= line["step"] <= step and step > 0]
         write_atomically(self.metrics_path, "".join(kept))
+        for dump in [*self.path.glob("rollouts/step_*.jsonl"), *self.path.glob("val_preds/step_*.jsonl")]:
+            if step == 0 or int(dump.stem.removeprefix("step_")) > step:
+                dump.unlink()
 
     def dump_rows(self, step: int, rows: list[dict[str, Any]], validation: bool = False) -> None:
         """Writes one JSON object a row, whole or not at all."""
@@ -164,6 +169,7 @@ class RunFolder:
                 "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
+                "process_started": psutil.Process().create_time(),
             }
         )
         write_atomically(self.path / "run.json", text)
@@ -172,9 +178,8 @@ class RunFolder:
 def latest_step(path: Path) -> int:
     """The step of the newest complete checkpoint in a run folder; 0 without one."""
     tracker = path / "latest_checkpointed_iteration.txt"
-    if not tracker.exists():
-        return 0
-    step = int(tracker.read_text().strip() or 0)
+    text = tracker.read_text().strip() if tracker.exists() else ""
+    step = int(text) if text.isdigit() else 0
     return step if (path / f"global_step_{step}").is_dir() else 0
 
 
@@ -190,7 +195,11 @@ def _is_alive(state: Mapping[str, Any]) -> bool:
     """Whether the process that writes this run still lives on this host."""
     if state["state"] == "finished" or state["host"] != socket.gethostname() or state["pid"] == os.getpid():
         return False
-    return Path(f"/proc/{state['pid']}").exists()
+    try:
+        # Process ids are used again, in containers all the time; the time of start tells two apart.
+        return abs(psutil.Process(state["pid"]).create_time() - state["process_started"]) < 1
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -228,21 +237,24 @@ def _wants_more_steps(path: Path, config: Mapping[str, Any]) -> bool:
     return total is not None and total > latest_step(path) > 0
 
 
-def _latest_unfinished(base: Path, config: Mapping[str, Any]) -> tuple[Path | None, dict[str, Any] | None]:
-    runs = sorted(base.glob("*/run.json"), reverse=True)
-    if not runs:
-        return None, None
-    path = runs[0].parent
-    state = _read_state(path)
-    if state is None or state["state"] == "finished" or _is_alive(state) or changed_keys(_read_config(path), config):
-        return None, None
-    return path, state
+def _unfinished(base: Path, config: Mapping[str, Any]) -> tuple[Path, dict[str, Any] | None]:
+    """The newest run below `base` with this config, unless it is finished or in use; else (base, None)."""
+    for file in sorted(base.glob("*/run.json"), reverse=True):
+        path, state = file.parent, _read_state(file.parent)
+        if state is not None and not changed_keys(_read_config(path), config):
+            return (base, None) if state["state"] == "finished" or _is_alive(state) else (path, state)
+    return base, None
 
 
 def _new_folder(base: Path) -> Path:
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    path, suffix = base / stamp, 1
-    while path.exists():
-        suffix += 1
-        path = base / f"{stamp}-{suffix}"
-    return path
+    """Makes a folder that no other start has: two of them may come in the same second."""
+    stamp, suffix = time.strftime("%Y%m%d-%H%M%S"), ""
+    while True:
+        path = base / f"{stamp}{suffix}"
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            if not path.is_dir():
+                raise
+            suffix = f"-{int(suffix[1:] or 1) + 1:03d}"
