@@ -11,6 +11,7 @@ do.
 import asyncio
 import json
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -141,6 +142,7 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
         step, rollout = int(kwargs["global_steps"]), int(kwargs["session_id"])
         seed = request_seed(self.context.reward.seed, step, key, rollout, _POLICY, 0)
         answer = await super().run({**sampling_params, "seed": seed}, **kwargs)
+        responded_at = time.time()
 
         markers = None if self.context.reward.cot_format == "plain" else self.context.reward.markers
         span = cot.locate(
@@ -203,7 +205,12 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
             ensure_ascii=False,
         )
         fields = {name: getattr(answer, name) for name in AgentLoopOutput.model_fields}
-        fields["extra_fields"] = {**answer.extra_fields, "reward_extra_info": info}
+        fields["extra_fields"] = {
+            **answer.extra_fields,
+            "reward_extra_info": info,
+            "responded_at": responded_at,
+            "rewarded_at": time.time(),
+        }
         fields["reward_score"] = scores.final_reward if scores.main_valid else 0.0
         return ClassmateAgentLoopOutput(**fields, classmate_mask=kept.mask.tolist(), scores=scores)
 

@@ -49,6 +49,14 @@ OUR_ESTIMATORS = frozenset({"grpo", "gdpo_classmate"})
 """Estimators that see the reward's parts; any other name is upstream's and sees the fused scalar."""
 
 
+_LENGTHS = {
+    "main_cot_length": "response_length/cot",
+    "main_output_length": "response_length/output",
+    "classmate_response_length": "response_length/classmate",
+}
+"""Row numbers that are token counts, and where the spec puts them."""
+
+
 class OrderedReplayBuffer(ReplayBuffer):
     """Upstream's buffer with rows in the order in which their prompts were fetched, whatever order they finished in."""
 
@@ -138,7 +146,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """Trains to the end; builds the agent-loop manager when none is given."""
         if self.clock is not None:
             self.clock.lap("models and engines")
-        super().fit(agent_loop_manager or self._build_agent_loop_manager())
+        manager = agent_loop_manager or self._build_agent_loop_manager()
+        super().fit(manager)
         if self.classmates is not None:
             self.classmates.shutdown()
 
@@ -152,6 +161,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             teacher_client=self.get_teacher_client(),
             reward_loop_worker_handles=self.get_reward_handles(),
         )
+        ray.get([worker.__ray_ready__.remote() for worker in manager.agent_loop_workers])
         if self.classmates is not None:
             classmates = self.classmates
             manager.excluded_classmates = lambda: classmates.excluded
@@ -315,13 +325,15 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         rows = tq.kv_batch_get(
             keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields", "advantages", "classmate_mask"]
         )
-        infos, records = _split_extra_fields(rows.pop("extra_fields").tolist())
+        extra_fields = rows.pop("extra_fields").tolist()
+        infos, records = _split_extra_fields(extra_fields)
         for record, advantages, mask in zip(
             records, rows["advantages"].unbind(), rows["classmate_mask"].unbind(), strict=True
         ):
             record["advantage"] = _first_where(advantages, mask == 0)
             record["advantage_on_cot"] = _first_where(advantages, mask == 1)
         metrics.update(row_metrics(infos))
+        metrics["timing_s/classmate_cot"] = _time_after_last_response(extra_fields)
         if self.classmates is not None:
             metrics["classmate/restarts"] = float(self.classmates.restarts)
             metrics["classmate/excluded"] = float(len(self.classmates.excluded))
@@ -370,15 +382,20 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
 
 def row_metrics(infos: list[dict[str, float]]) -> dict[str, float]:
-    """`critic/<key>/{mean,max,min}` over the rows in which the key is a number, and the spec's `classmate/*` ratios."""
+    """Numbers of the step's real rows (spec section 7): `critic/<key>/*`, `response_length/*`, `classmate/*`.
+
+    Means, extremes and deviations skip the rows in which a key is no number.
+    """
     metrics: dict[str, float] = {}
     for key in infos[0] if infos else ():
+        if key.startswith("outcome_"):
+            continue
         values = np.array([info[key] for info in infos], dtype=float)
         values = values[np.isfinite(values)]
         if values.size:
-            metrics[f"critic/{key}/mean"] = float(values.mean())
-            metrics[f"critic/{key}/max"] = float(values.max())
-            metrics[f"critic/{key}/min"] = float(values.min())
+            prefix = _LENGTHS.get(key, f"critic/{key}")
+            for name in ("mean", "max", "min", "std"):
+                metrics[f"{prefix}/{name}"] = float(getattr(values, name)())
     return metrics | scoring.aggregate_metrics(infos)
 
 
@@ -390,6 +407,11 @@ def _split_extra_fields(extra_fields: list[Any]) -> tuple[list[dict[str, float]]
         records.append(json.loads(info.pop("record")))
         infos.append(info)
     return infos, records
+
+
+def _time_after_last_response(extra_fields: list[Any]) -> float:
+    """Seconds from the policy's last response to the last row's reward: what streaming could not hide."""
+    return max(0.0, max(f["rewarded_at"] for f in extra_fields) - max(f["responded_at"] for f in extra_fields))
 
 
 def _first_where(values_R: torch.Tensor, chosen_R: torch.Tensor) -> float | None:
