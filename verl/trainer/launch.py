@@ -7,7 +7,6 @@ for each second of import on a small machine), the progress bar is the driver's 
 """
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import signal
@@ -23,9 +22,11 @@ from omegaconf.errors import OmegaConfBaseException
 from verl.classmate.config import ClassmateRewardModelConfig, algorithm_from_mapping, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.plugin.classmate_plugin import require_registered
+from verl.trainer import loggers
 from verl.trainer.command_line import compose, describe, prepare_overrides
 from verl.trainer.console import Console
 from verl.trainer.run_folder import RunFolder
+from verl.trainer.session import settle, start_ray
 
 STARTED_AT = "CLASSMATE_COT_STARTED_AT"
 """Environment variable of launch scripts: seconds since the epoch at which the command was given."""
@@ -114,7 +115,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
     preflight.check(container, reward, needs_classmates=needs_classmates)
     folder = RunFolder.open(container)
 
-    notes = _settle(config, folder, trainer_name)
+    notes = settle(config, folder, trainer_name)
     clock.lap("interpreter and imports")
 
     failed: BaseException | None = None
@@ -122,7 +123,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
         _announce(console, config, reward, folder)
         for note in notes:
             console.line(note)
-        preflight.prepare_wandb(list(config.trainer.logger), console.line)
+        loggers.prepare_loggers(list(config.trainer.logger), folder.path / "logs", console.line)
         try:
             with _ray(config, reward, folder):
                 clock.lap("Ray")
@@ -142,7 +143,6 @@ def run(config: DictConfig, trainer_name: str) -> None:
             traceback.print_exc()
             failed = error
         if failed is None:
-            folder.finish()
             from verl.trainer.summary import print_summary
 
             print_summary(console, folder)
@@ -157,32 +157,6 @@ def run(config: DictConfig, trainer_name: str) -> None:
             f"see {folder.path / 'logs' / 'driver.log'}, then start again to resume",
             1,
         )
-
-
-def _settle(config: DictConfig, folder: RunFolder, trainer_name: str) -> list[str]:
-    """Resolves what depends on the folder, the machine and other keys; returns lines for a person."""
-    notes = []
-    OmegaConf.resolve(config)
-    rollout, model = config.actor_rollout_ref.rollout, config.actor_rollout_ref.model
-    with open_dict(config):
-        config.trainer.default_local_dir = str(folder.path)
-        if config.trainer.resume_mode == "auto":
-            if folder.resumed_from:
-                config.trainer.val_before_train = False
-            else:
-                config.trainer.resume_mode = "disable"
-        config.trainer.v1.trainer_mode = trainer_name
-        config.transfer_queue.enable = True
-        # Upstream's console logger prints every metric of a step; ours is the terminal.
-        config.trainer.logger = [name for name in config.trainer.logger if name != "console"]
-        if config.trainer.deterministic:
-            rollout.engine_kwargs.setdefault("hf", {})
-            rollout.engine_kwargs.hf.deterministic = True
-        if config.trainer.device == "cuda" and importlib.util.find_spec("flash_attn") is None:
-            model.override_config.setdefault("attn_implementation", "sdpa")
-            model.use_remove_padding = False
-            notes.append("attention   sdpa, since flash-attn is not installed")
-    return notes
 
 
 def _announce(console: Console, config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder) -> None:
@@ -212,36 +186,9 @@ def _ray(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFold
     import ray
     import transfer_queue as tq
 
-    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
-    from verl.trainer.preflight import check_ray_cpus
-    from verl.trainer.resource_plan import needed_ray_cpus
-
-    runtime_env = OmegaConf.merge(
-        OmegaConf.create(get_ppo_ray_runtime_env(config)), config.ray_kwargs.ray_init.get("runtime_env") or {}
-    )
-    with open_dict(runtime_env):
-        runtime_env.setdefault("env_vars", {})
-        runtime_env.env_vars.update(
-            {"TRANSFER_QUEUE_ENABLE": "1", "TQ_NUM_THREADS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-        )
-        if "VERL_PLATFORM" in os.environ:
-            runtime_env.env_vars["VERL_PLATFORM"] = os.environ["VERL_PLATFORM"]
-    options = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
-    options = {key: value for key, value in options.items() if value is not None and key != "runtime_env"}
-    # Logical CPUs: fewer than the actors ask for would make them wait for ever, whatever the number of cores.
-    options.setdefault("num_cpus", max(os.cpu_count() or 1, needed_ray_cpus(config, reward)))
-    if os.environ.get("RAY_ADDRESS"):
-        options = {"address": os.environ["RAY_ADDRESS"]}
-    context = ray.init(
-        **options,
-        runtime_env=OmegaConf.to_container(runtime_env),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
-    session_logs = Path(context.address_info["session_dir"]) / "logs"
+    session_logs: Path | None = None
     try:
-        check_ray_cpus(config, reward, ray.cluster_resources().get("CPU", 0))
+        session_logs = start_ray(config, reward)
         yield
     finally:
         with contextlib.suppress(Exception):
@@ -250,5 +197,5 @@ def _ray(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFold
         kept = folder.path / "logs" / "ray"
         kept.mkdir(exist_ok=True)
         for pattern in ("worker-*.err", "worker-*.out", "raylet.*", "gcs_server.*"):
-            for log in session_logs.glob(pattern):
+            for log in session_logs.glob(pattern) if session_logs else ():
                 shutil.copy(log, kept)

@@ -12,7 +12,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -21,6 +21,7 @@ from verl.classmate import prompts
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
 from verl.trainer import preflight_data, preflight_models
+from verl.trainer.loggers import check_loggers
 from verl.trainer.resource_plan import gpu_memory_share, needed_ray_cpus
 from verl.workers.classmate_workers import resolved_backend
 
@@ -213,23 +214,6 @@ def check_ray_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig
         )
 
 
-def check_loggers(loggers: Any) -> None:
-    """Loggers that verl knows and that are installed.
-
-    Raises:
-        ConfigError: naming the ones that exist.
-    """
-    from verl.utils.tracking import Tracking
-
-    for name in [loggers] if isinstance(loggers, str) else loggers or []:
-        if name not in Tracking.supported_backend:
-            raise ConfigError(
-                f"trainer.logger: {name!r} is not known; write a list of: {', '.join(Tracking.supported_backend)}"
-            )
-        if name == "wandb" and importlib.util.find_spec("wandb") is None:
-            raise ConfigError("trainer.logger=[wandb], but wandb is not installed; run `pip install wandb`")
-
-
 def _check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
     """Policy and classmates can be loaded and asked, and the prompts fit."""
     data, model = config["data"], config["actor_rollout_ref"]["model"]
@@ -277,28 +261,3 @@ def check_with_verl(config: Mapping[str, Any]) -> None:
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"verl refuses these settings: {reason[:400]}") from error
-
-
-def prepare_wandb(loggers: list[str], console_line: Callable[[str], None]) -> None:
-    """Lets wandb run offline when there is no login or no network, with one line instead of a prompt or an error."""
-    if "wandb" not in loggers or os.environ.get("WANDB_MODE"):
-        return
-    reason = _why_wandb_cannot_log()
-    if reason:
-        os.environ["WANDB_MODE"] = "offline"
-        console_line(f"wandb logs offline ({reason}); upload later with `wandb sync`")
-
-
-def _why_wandb_cannot_log() -> str | None:
-    import requests
-    from requests.utils import get_netrc_auth
-
-    url = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
-    if not os.environ.get("WANDB_API_KEY") and get_netrc_auth(url) is None:
-        return "no login: run `wandb login`"
-    try:
-        # Any answer will do; requests takes the same proxies as wandb.
-        requests.head(url, timeout=3)
-    except requests.RequestException:
-        return f"{url} cannot be reached"
-    return None

@@ -1,0 +1,94 @@
+"""Loggers beside the terminal and `metrics.jsonl`: that they exist, write into the run folder, and never stop a run.
+
+Decision: a login or a network that is missing is found out before upstream starts wandb, which would ask or fail; the
+run then logs offline, and one line says so.
+
+    >>> check_loggers(["wandb"])                                    # raises ConfigError
+    >>> prepare_loggers(["wandb"], folder.path / "logs", console.line)
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from verl.classmate.errors import ConfigError
+
+NETWORK_TIMEOUT_S = 5.0
+"""Wait for the answer of wandb's server."""
+
+_FOLDERS = {
+    "wandb": ("WANDB_DIR", ""),
+    "tensorboard": ("TENSORBOARD_DIR", "tensorboard"),
+    "swanlab": ("SWANLAB_LOG_DIR", "swanlab"),
+    "file": ("VERL_FILE_LOGGER_ROOT", "file"),
+}
+"""logger: (environment variable of its folder, our folder below `logs/`); the defaults are in the working folder."""
+
+
+def as_list(loggers: Any) -> list[str]:
+    """`trainer.logger` as a list, which may be one name."""
+    return [loggers] if isinstance(loggers, str) else list(loggers or [])
+
+
+def check_loggers(loggers: Any) -> None:
+    """Loggers that verl knows, with wandb installed if it is one of them.
+
+    Raises:
+        ConfigError: naming the ones that exist.
+    """
+    from verl.utils.tracking import Tracking
+
+    for name in as_list(loggers):
+        if name not in Tracking.supported_backend:
+            raise ConfigError(
+                f"trainer.logger: {name!r} is not known; write a list of: {', '.join(Tracking.supported_backend)}"
+            )
+        if name == "wandb" and importlib.util.find_spec("wandb") is None:
+            raise ConfigError("trainer.logger=[wandb], but wandb is not installed; run `pip install wandb`")
+
+
+def prepare_loggers(loggers: list[str], logs: Path, say: Callable[[str], None]) -> None:
+    """Sends what loggers write to `logs`, and wandb offline where it could not log online.
+
+    Args:
+        loggers: names as in `trainer.logger`.
+        logs: folder for their files; what the user's environment names instead is kept.
+        say: gets one line when wandb goes offline.
+    """
+    for name in loggers:
+        if name in _FOLDERS:
+            variable, subfolder = _FOLDERS[name]
+            os.environ.setdefault(variable, str(logs / subfolder))
+    if "wandb" in loggers and os.environ.get("WANDB_MODE", "online") in ("online", "shared"):
+        reason = _why_wandb_cannot_log()
+        if reason:
+            import wandb
+
+            os.environ["WANDB_MODE"] = "offline"
+            # wandb has read its environment by now; it does so again when it starts anew.
+            wandb.teardown()
+            say(f"wandb logs offline ({reason}); upload later with `wandb sync`")
+
+
+def _why_wandb_cannot_log() -> str | None:
+    import requests
+    import wandb
+
+    try:
+        if not wandb.login(prompt=False, verify=False):
+            return "no login: run `wandb login`"
+    except Exception as error:
+        return f"its login is no good ({type(error).__name__}): run `wandb login --relogin`"
+    url = wandb.setup().settings.base_url
+    try:
+        # Any answer will do; requests goes through the same proxies as wandb.
+        requests.head(url, timeout=NETWORK_TIMEOUT_S)
+    except requests.RequestException:
+        return f"{url} cannot be reached"
+    try:
+        wandb.login(prompt=False, verify=True)
+    except Exception as error:
+        return f"{url} refuses the login ({type(error).__name__}): run `wandb login --relogin`"
+    return None
