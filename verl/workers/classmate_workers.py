@@ -256,6 +256,7 @@ class ClassmateGroup:
             self._on_event(
                 f"{label} died; restart {member.restarts} of {self._reward_config.classmate_max_restarts} ({reason})"
             )
+            self._release(member)
             if resolved_backend(member.spec) == "hf":
                 self._start_hf(index)
             else:
@@ -284,7 +285,13 @@ class ClassmateGroup:
         """Ends the engines."""
         for member in self._members:
             if member.handle is not None:
-                ray.kill(member.handle)
+                self._release(member)
+
+    def _release(self, member: _Member) -> None:
+        """Gives up what is left of a dead engine: Ray keeps a dead actor's name until the actor is killed."""
+        actors = [member.handle] if member.replica is None else [*member.replica.servers, *member.replica.workers]
+        for actor in actors:
+            ray.kill(actor)
 
     def _start_hf(self, index: int) -> None:
         member = self._members[index]
@@ -379,5 +386,6 @@ def create_classmate_workers(
 
 
 def _last_line(error: BaseException) -> str:
+    """The first sentence of the last line: Ray's go on with all that may have been the cause."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__
+    return lines[-1].strip().split(". ")[0] if lines else type(error).__name__
