@@ -37,6 +37,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.trainer.resource_plan import max_colocate_count
 from verl.trainer.run_folder import RunFolder
+from verl.trainer.session import settle, start_ray
 from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
 from verl.workers.classmate_workers import ClassmateGroup
@@ -118,9 +119,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             self.reward_config.classmate_cot_reward_configs, algorithm_from_mapping(container["algorithm"])
         )
         self.folder = folder or RunFolder.open(container)
-        with open_dict(config):
-            config.trainer.default_local_dir = str(self.folder.path)
-            config.transfer_queue.enable = True
+        settle(config, self.folder, "classmate_cot" if self.trains_with_classmates else "baseline")
         self.console = console or Console(sys.stdout, config.trainer.console)
         self.clock = clock
         self.classmates = classmates
@@ -136,7 +135,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
     def init_workers(self) -> None:
         """Starts Ray and the queue where the caller has not, then models, engines and classmates."""
         if not ray.is_initialized():
-            ray.init(**_ray_options(self.config), include_dashboard=False, log_to_driver=False)
+            start_ray(self.config, self.reward_config)
         # The queue's actors start while the data is read; `_init_resource_pool_mgr` waits for them.
         with ThreadPoolExecutor(1, thread_name_prefix="queue") as pool:
             self._queue = pool.submit(tq.init, self.config.transfer_queue)
@@ -150,6 +149,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         super().fit(manager)
         if self.classmates is not None:
             self.classmates.shutdown()
+        self.folder.finish()
 
     def _build_agent_loop_manager(self) -> Any:
         manager_cls = load_class_from_fqn(
@@ -425,8 +425,3 @@ def _fit_width(mask_BX: torch.Tensor, width: int) -> torch.Tensor:
     if mask_BX.shape[1] >= width:
         return mask_BX[:, :width]
     return torch.nn.functional.pad(mask_BX, (0, width - mask_BX.shape[1]))
-
-
-def _ray_options(config: DictConfig) -> dict[str, Any]:
-    options = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
-    return {key: value for key, value in options.items() if value is not None and key != "runtime_env"}

@@ -1,0 +1,83 @@
+"""What a training needs around it, started from a command line or from a script: settled keys, and Ray.
+
+>>> notes = settle(config, folder, "classmate_cot")
+>>> logs = start_ray(config, reward_config)
+"""
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from verl.classmate.config import ClassmateRewardModelConfig
+from verl.trainer import loggers
+from verl.trainer.run_folder import RunFolder
+
+
+def settle(config: DictConfig, folder: RunFolder, trainer_name: str) -> list[str]:
+    """Resolves, in place, what depends on the folder, the machine and other keys; returns lines for a person."""
+    notes = []
+    if config.trainer.device == "cpu":
+        os.environ["VERL_PLATFORM"] = "cpu"
+    OmegaConf.resolve(config)
+    rollout, model = config.actor_rollout_ref.rollout, config.actor_rollout_ref.model
+    with open_dict(config):
+        config.trainer.default_local_dir = str(folder.path)
+        if config.trainer.resume_mode == "auto":
+            if folder.resumed_from:
+                config.trainer.val_before_train = False
+            else:
+                config.trainer.resume_mode = "disable"
+        config.trainer.v1.trainer_mode = trainer_name
+        config.transfer_queue.enable = True
+        # Upstream's console logger prints every metric of a step; ours is the terminal.
+        config.trainer.logger = [name for name in loggers.as_list(config.trainer.logger) if name != "console"]
+        if config.trainer.deterministic:
+            rollout.engine_kwargs.setdefault("hf", {})
+            rollout.engine_kwargs.hf.deterministic = True
+        if config.trainer.device == "cuda" and importlib.util.find_spec("flash_attn") is None:
+            model.override_config.setdefault("attn_implementation", "sdpa")
+            model.use_remove_padding = False
+            notes.append("attention   sdpa, since flash-attn is not installed")
+    return notes
+
+
+def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> Path:
+    """Starts Ray, or joins the cluster of `RAY_ADDRESS`; returns the folder of its logs on this machine.
+
+    Raises:
+        ConfigError: when the cluster has fewer logical CPUs than the run's actors ask for.
+    """
+    import ray
+
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+    from verl.trainer.preflight import check_ray_cpus
+    from verl.trainer.resource_plan import needed_ray_cpus
+
+    runtime_env = OmegaConf.merge(
+        OmegaConf.create(get_ppo_ray_runtime_env(config)), config.ray_kwargs.ray_init.get("runtime_env") or {}
+    )
+    with open_dict(runtime_env):
+        runtime_env.setdefault("env_vars", {})
+        runtime_env.env_vars.update(
+            {"TRANSFER_QUEUE_ENABLE": "1", "TQ_NUM_THREADS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+        )
+        if "VERL_PLATFORM" in os.environ:
+            runtime_env.env_vars["VERL_PLATFORM"] = os.environ["VERL_PLATFORM"]
+    options: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)  # type: ignore[assignment]
+    options = {key: value for key, value in options.items() if value is not None and key != "runtime_env"}
+    # Logical CPUs: fewer than the actors ask for would make them wait for ever, whatever the number of cores.
+    options.setdefault("num_cpus", max(os.cpu_count() or 1, needed_ray_cpus(config, reward)))
+    if os.environ.get("RAY_ADDRESS"):
+        options = {"address": os.environ["RAY_ADDRESS"]}
+    context = ray.init(
+        **options,
+        runtime_env=OmegaConf.to_container(runtime_env),
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+    check_ray_cpus(config, reward, ray.cluster_resources().get("CPU", 0))
+    return Path(context.address_info["session_dir"]) / "logs"
