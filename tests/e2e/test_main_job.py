@@ -28,7 +28,7 @@ def job(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, s
         "trainer.save_freq=2",
         graded_reward(folder),
     ]
-    terminal = finished(MAIN, settings(world, folder / "run", *overrides), log=folder / "terminal.txt")
+    terminal = finished([*MAIN, *settings(world, folder / "run", *overrides)], log=folder / "terminal.txt")
     return folder / "run", terminal
 
 

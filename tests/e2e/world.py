@@ -4,7 +4,7 @@ One decision: every run carries a mark in its environment, which all processes t
 test can find, kill and clean up what belongs to its run and nothing else.
 
     >>> world = build_world(folder)
-    >>> with start(MAIN, settings(world, run_folder), log=tmp_path / "terminal.txt") as run:
+    >>> with start([*MAIN, *settings(world, run_folder)], log=tmp_path / "terminal.txt") as run:
     ...     assert run.wait() == 0
     >>> metrics(run_folder)[-1]["critic/base_reward/mean"]
 """
@@ -28,8 +28,8 @@ import psutil
 from verl.data_preprocessing.embedded_world import WorldSpec, make_world
 
 ROOT = Path(__file__).parents[2]
-MAIN = "verl.trainer.classmate_cot_main_ppo"
-BASELINE = "verl.trainer.qwen_main_ppo"
+MAIN = ("-m", "verl.trainer.classmate_cot_main_ppo")
+BASELINE = ("-m", "verl.trainer.qwen_main_ppo")
 PROMPTS, ROLLOUTS = 8, 4
 """Prompts of a step, and responses to each."""
 RUN_TIMEOUT_S = 400
@@ -161,16 +161,17 @@ class Run:
 
 
 @contextlib.contextmanager
-def start(module: str, arguments: list[str], *, log: Path, command: list[str] | None = None) -> Iterator[Run]:
-    """Starts `python -m module arguments`, or `command`; what is left of it at the end of the block is killed.
+def start(arguments: list[str], *, log: Path) -> Iterator[Run]:
+    """Starts `python arguments`; what is left of it at the end of the block is killed.
 
     Args:
+        arguments: a script, or `-m` and a module, and what it is given.
         log: gets what the run prints.
     """
     mark = uuid4().hex
     with log.open("w") as sink:
         process = subprocess.Popen(
-            [sys.executable, *(command or ["-m", module]), *arguments],
+            [sys.executable, *arguments],
             cwd=log.parent,
             env={**os.environ, "OMP_NUM_THREADS": "1", "TQ_NUM_THREADS": "1", _MARK: mark},
             stdin=subprocess.DEVNULL,
@@ -185,9 +186,9 @@ def start(module: str, arguments: list[str], *, log: Path, command: list[str] | 
         run.kill()
 
 
-def finished(module: str, arguments: list[str], *, log: Path, command: list[str] | None = None) -> str:
+def finished(arguments: list[str], *, log: Path) -> str:
     """Runs to the end, which must be a good one; returns what a person saw."""
-    with start(module, arguments, log=log, command=command) as run:
+    with start(arguments, log=log) as run:
         code = run.wait()
         assert code == 0, f"exit code {code}:\n{run.terminal}"
         return run.terminal

@@ -1,0 +1,81 @@
+"""A classmate that dies during a step: the run goes on, and what could not be asked is counted, never scored."""
+
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, Run, World, rows, settings, start, steps
+
+pytestmark = pytest.mark.slow
+STEPS = 5
+"""Killed in steps 2 and 4, whole in 1 and 3, excluded in 5."""
+
+
+def test_a_killed_classmate_is_restarted_then_excluded(world: World, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    arguments = settings(
+        world, folder, f"trainer.total_training_steps={STEPS}", "reward_model.classmate_max_restarts=1"
+    )
+    with start([*MAIN, *arguments], log=tmp_path / "terminal.txt") as run:
+        _kill_at_work(run, folder, step=2)
+        dead = _dead_classmate(run, folder, step=2)
+        _kill_at_work(run, folder, step=4)
+        assert run.wait() == 0, run.terminal
+        terminal = run.terminal
+
+    found = steps(folder)
+    assert sorted(found) == list(range(1, STEPS + 1))
+    for step, restarts, excluded in ((1, 0, 0), (2, 1, 0), (3, 1, 0), (4, 1, 1), (5, 1, 1)):
+        assert found[step]["classmate/restarts"] == restarts
+        assert found[step]["classmate/excluded"] == excluded
+    for step, outcome in ((1, "ok"), (2, "engine_error"), (3, "ok"), (4, "engine_error"), (5, "excluded")):
+        lost = _lost(rows(folder, step))
+        count = sum(len(row) for row in lost.values())
+        if outcome == "ok":
+            assert not lost
+            continue
+        assert set(lost) == {dead}
+        assert {sample["outcome"] for sample in lost[dead]} == {outcome}
+        assert all(sample["score"] is None for sample in lost[dead]), "nothing is scored 0 for the engine's failure"
+        assert found[step][f"classmate/outcome/{outcome}"] == count > 0
+    assert found[5]["classmate/outcome/excluded"] == PROMPTS * ROLLOUTS
+    for row in rows(folder, 5):
+        other = row["classmates"][1 - dead]["samples"][0]["score"]
+        assert row["classmate_score"] == other, "the living classmate alone makes the score"
+    assert f"classmate {dead}" in terminal
+    assert "restart 1 of 1" in terminal
+    assert "excluded from the rest of the run" in terminal
+    assert "Traceback" not in terminal
+
+
+def _kill_at_work(run: Run, folder: Path, *, step: int) -> None:
+    """Kills the youngest classmate once step `step` has begun and it computes."""
+    run.wait_for(lambda: step - 1 in steps(folder))
+    victim = run.processes("ray::ClassmateWorker")[-1]
+    idle = _cpu_seconds(victim)
+    run.wait_for(lambda: _cpu_seconds(victim) > idle + 0.03)
+    victim.kill()
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def _dead_classmate(run: Run, folder: Path, *, step: int) -> int:
+    run.wait_for(lambda: step in steps(folder))
+    (index,) = _lost(rows(folder, step))
+    return index
+
+
+def _lost(records: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    """Samples that an engine did not give, by classmate."""
+    lost: dict[int, list[dict[str, Any]]] = {}
+    for row in records:
+        for index, classmate in enumerate(row["classmates"]):
+            bad = [sample for sample in classmate["samples"] if sample["outcome"] in ("engine_error", "excluded")]
+            if bad:
+                lost.setdefault(index, []).extend(bad)
+    return lost
