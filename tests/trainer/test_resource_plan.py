@@ -1,0 +1,63 @@
+"""The plan that a run prints at its start: what runs where, what it needs and what is there."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.tiny import make_tiny_world
+from tests.trainer.test_configs import composed
+from verl.classmate.config import from_mapping
+from verl.trainer import resource_plan
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return make_tiny_world(tmp_path_factory.mktemp("world")).model
+
+
+def plan(model: str, hardware: str, *classmates: dict) -> list[str]:
+    config = composed("classmate_cot_ppo_trainer", hardware, f"actor_rollout_ref.model.path={model}")
+    reward = from_mapping({"classmates": list(classmates)}, require_classmates=False)
+    return resource_plan.resource_plan(config, reward)
+
+
+def test_every_part_has_an_aligned_row(model):
+    lines = plan(str(model), "cpu", {"model": str(model), "backend": "hf"}, {"model": "some/model", "backend": "vllm"})
+    header, *rows = lines[:5]
+    assert [row[:18].rstrip() for row in rows] == ["policy, training", "policy, rollout", "classmate 0", "classmate 1"]
+    for column in ("engine", "where", "memory"):
+        place = header.index(column)
+        assert all(row[place - 1] == " " and row[place] != " " for row in rows)
+    assert "not known yet" in rows[3]
+    assert "model" in rows[3]
+
+
+def test_memory_is_compared_with_what_is_there(model, monkeypatch):
+    monkeypatch.setattr(resource_plan, "_memory_gib", lambda: (16.0, 12.0))
+    lines = plan(str(model), "cpu", {"model": str(model), "backend": "hf"})
+    assert "16.0 GiB there, 12.0 free" in lines[-1]
+    monkeypatch.setattr(resource_plan, "_memory_gib", lambda: (16.0, 1.0))
+    assert plan(str(model), "cpu")[-1].startswith("warning: memory may not suffice")
+
+
+def test_gpu_memory_is_told_as_a_share(model):
+    lines = plan(str(model), "gpu", {"model": str(model), "backend": "vllm", "gpu_memory_utilization": 0.25})
+    assert any(line.startswith("GPUs ") and "1 needed" in line for line in lines)
+    assert any(line.startswith("GPU memory") and "75%" in line for line in lines)
+
+
+def test_half_precision_files_take_twice_their_size_in_float32(model, tmp_path):
+    import json
+    import shutil
+
+    half = Path(shutil.copytree(model, tmp_path / "half"))
+    config = json.loads((half / "config.json").read_text()) | {"dtype": "bfloat16"}
+    (half / "config.json").write_text(json.dumps(config))
+    stored = resource_plan.weights_gib(str(half), as_float32=False)
+    assert resource_plan.weights_gib(str(half), as_float32=True) == pytest.approx(2 * stored)
+    assert resource_plan.weights_gib("some/model", as_float32=True) is None
+
+
+def test_this_machine_has_memory():
+    total, free = resource_plan._memory_gib()
+    assert 0 < free <= total
