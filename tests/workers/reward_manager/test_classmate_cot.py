@@ -1,0 +1,143 @@
+"""The reward manager: one verifier for main answer and classmates, and what is not an answer is never scored."""
+
+import asyncio
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from tests.classmate.toy_tokenizers import byte_bpe
+from verl.classmate import cot
+from verl.classmate.config import DEFAULT_MARKERS
+from verl.classmate.scoring import ClassmateScores, Continuation, Outcome
+from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
+from verl.protocol import DataProto
+from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask
+
+TASK = RowTask(
+    data_source="hinted_arithmetic",
+    reward_model={"ground_truth": "7", "hinted_answer": "9"},
+    extra_info={"index": 3},
+)
+RIGHT = "<think>\n3 + 4 = 7</think>\n\nThe answer is 7."
+
+
+def manager(compute_score: Any = None, **reward_model: Any) -> ClassmateCoTRewardManager:
+    """With two classmates unless told otherwise."""
+    rewards = {"classmate_model_name_or_path_list": ["a", "b"], "use_classmate_main_cond": "always"}
+    rewards |= reward_model.pop("classmate_cot_reward_configs", {})
+    config = OmegaConf.create({"reward_model": {"classmate_cot_reward_configs": rewards, **reward_model}})
+    return ClassmateCoTRewardManager(config, byte_bpe(), compute_score)
+
+
+def locate(text: str) -> cot.CotSpan:
+    tokenizer = byte_bpe()
+    return cot.locate(tokenizer.encode(text, add_special_tokens=False), tokenizer, DEFAULT_MARKERS)
+
+
+def answers(*texts: str | None, outcome: Outcome = Outcome.timeout) -> list[Continuation]:
+    """One for each classmate and sample, in order; None is an answer that did not come."""
+    samples = len(texts) // 2
+    return [
+        Continuation(
+            classmate=i // samples, sample=i % samples, outcome=outcome if text is None else Outcome.ok, text=text
+        )
+        for i, text in enumerate(texts)
+    ]
+
+
+def score(text: str, continuations: list[Continuation], of: ClassmateCoTRewardManager, samples: int) -> ClassmateScores:
+    return asyncio.run(of.score(TASK, locate(text), continuations, samples=samples))
+
+
+def test_is_the_registered_classmate_cot() -> None:
+    assert get_reward_manager_cls("classmate_cot") is ClassmateCoTRewardManager
+
+
+def test_main_answer_and_classmates_are_held_against_the_same_truth() -> None:
+    row = score(RIGHT, answers("It is 7.", "9", "8", "The answer is 7"), manager(), samples=2)
+    assert row.base_reward == 1.0
+    assert row.raw_scores_MS.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert (row.classmate_score, row.best_classmate_score, row.final_reward) == (0.5, 0.5, 1.5)
+
+
+def test_an_answer_that_did_not_come_is_not_scored() -> None:
+    row = score(RIGHT, answers("7", None), manager(), samples=1)
+    assert row.outcomes_MS == ((Outcome.ok,), (Outcome.timeout,))
+    assert math.isnan(row.raw_scores_MS[1, 0])
+    assert row.classmate_score == 1.0, "the mean of those that answered"
+    nobody = score(RIGHT, answers(None, None, outcome=Outcome.engine_error), manager(), samples=1)
+    assert not nobody.classmate_valid
+    assert nobody.final_reward == nobody.base_reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [("<think>\n3 + 4", Outcome.unfinished_cot), ("<think>\n3 + 4 = 7</think>\n", Outcome.no_answer)],
+)
+def test_the_number_in_a_thought_is_no_answer(text: str, outcome: Outcome) -> None:
+    row = score(text, answers(None, None, outcome=Outcome.unfinished_cot), manager(), samples=1)
+    assert (row.main_outcome, row.base_reward, row.main_valid) == (outcome, 0.0, True)
+    excluding = manager(classmate_cot_reward_configs={"unfinished_main_score": "exclude"})
+    assert not score(text, [], excluding, samples=1).main_valid
+
+
+def test_weights_of_classmates_and_of_the_format_count() -> None:
+    weighted = manager(classmate_cot_reward_configs={"classmate_weights": [3.0, 1.0]}, format_weight=0.25)
+    row = score(RIGHT, answers("7", "8"), weighted, samples=1)
+    assert row.classmate_score == 0.75
+    assert row.base_reward == 1.25
+
+
+def _plain(data_source: str, solution_str: str, ground_truth: str, extra_info: dict) -> float:
+    return len(solution_str) + extra_info["index"] + int(ground_truth) + len(data_source)
+
+
+async def _awaited(**columns: Any) -> dict[str, float]:
+    return {"score": _plain(**columns), "other": 0.0}
+
+
+@pytest.mark.parametrize("function", [_plain, _awaited])
+def test_a_function_of_the_users_replaces_the_verifier(function: Any) -> None:
+    row = score(RIGHT, answers("7", "88"), manager(function), samples=1)
+    fixed = 3 + 7 + len("hinted_arithmetic")
+    assert row.raw_scores_MS.tolist() == [[fixed + 1], [fixed + 2]]
+
+
+@pytest.mark.parametrize("nothing", [None, math.nan, math.inf])
+def test_a_score_that_is_no_number_is_a_failure_of_the_judge(nothing: float | None) -> None:
+    row = score(RIGHT, answers("7", "8"), manager(lambda **_: nothing), samples=1)
+    assert (row.main_outcome, row.main_valid) == (Outcome.judge_error, False)
+    assert row.outcomes_MS == ((Outcome.judge_error,), (Outcome.judge_error,))
+
+
+@pytest.mark.parametrize(("text", "follows"), [("The answer is 9.", 1.0), ("It is 7.", 0.0)])
+def test_whether_an_answer_follows_the_hint(text: str, follows: float) -> None:
+    assert manager().follows_hint(TASK, text) == follows
+    assert math.isnan(manager().follows_hint(TASK, None))
+    unhinted = RowTask(data_source=TASK.data_source, reward_model={"ground_truth": "7"}, extra_info={})
+    assert math.isnan(manager().follows_hint(unhinted, text))
+
+
+def test_upstreams_reward_workers_get_the_main_reward() -> None:
+    ids = byte_bpe().encode(RIGHT, add_special_tokens=False)
+    padded = [*ids, 0, 0]
+    prompt = [1, 2, 3]
+    data = DataProto.from_dict(
+        tensors={
+            "responses": torch.tensor([padded]),
+            "attention_mask": torch.tensor([[1] * (len(prompt) + len(ids)) + [0, 0]]),
+        },
+        non_tensors={
+            "data_source": np.array([TASK.data_source], dtype=object),
+            "reward_model": np.array([TASK.reward_model], dtype=object),
+            "extra_info": np.array([TASK.extra_info], dtype=object),
+        },
+    )
+    baseline = manager(classmate_cot_reward_configs={"classmate_model_name_or_path_list": None})
+    result = asyncio.run(baseline.run_single(data))
+    assert result["reward_score"] == 1.0
+    assert result["reward_extra_info"]["main_model_score"] == 1.0
