@@ -45,9 +45,9 @@ def print_summary(console: Console, folder: RunFolder) -> None:
     if after:
         formats = {label.split("{")[0]: spec for label, _, spec in _ROWS}
         rows = []
-        for label in after:
+        for label in before | after:
             spec = next(spec for start, spec in formats.items() if label.startswith(start))
-            rows.append([label, format(before[label], spec) if label in before else "-", format(after[label], spec)])
+            rows.append([label, *(format(one[label], spec) if label in one else "-" for one in (before, after))])
         console.table("held-out problems", ["", "before", "after"], rows)
     for name in ("config.yaml", "metrics.jsonl", "rollouts", "val_preds", "logs"):
         if (folder.path / name).exists():
