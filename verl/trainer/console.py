@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -31,13 +32,18 @@ STEP_NUMBERS: tuple[tuple[str, str, str], ...] = (
 """(label, metric, format) of the numbers on a step's line; a metric that a run does not have is left out."""
 
 
+PLAIN_WIDTH = 120
+"""Columns of a table in a file or a pipe, whatever the size of the terminal behind it."""
+
+
 class Console:
     """Writes to the terminal that the run was started from: `capture`, or `Console(sys.stdout)` without redirection."""
 
     def __init__(self, stream: TextIO, mode: str = "auto") -> None:
         """`mode`: `rich` (bar and colours), `plain` (lines only), or `auto` (rich when `stream` is a terminal)."""
         self.rich = mode == "rich" or (mode == "auto" and stream.isatty())
-        self._console = RichConsole(file=stream, force_terminal=self.rich, highlight=False, soft_wrap=True)
+        width = None if self.rich else PLAIN_WIDTH
+        self._console = RichConsole(file=stream, force_terminal=self.rich, highlight=False, soft_wrap=True, width=width)
         self._progress: Progress | None = None
         self._task: Any = None
 
@@ -48,7 +54,10 @@ class Console:
         sys.stdout.flush()
         sys.stderr.flush()
         saved_out, saved_err = os.dup(1), os.dup(2)
-        with log.open("ab", buffering=0) as sink, os.fdopen(os.dup(saved_out), "w", buffering=1) as terminal:
+        with (
+            log.open("ab", buffering=0) as sink,
+            os.fdopen(os.dup(saved_out), "w", buffering=1, errors="replace") as terminal,
+        ):
             console = cls(terminal, mode)
             os.dup2(sink.fileno(), 1)
             os.dup2(sink.fileno(), 2)
@@ -101,10 +110,13 @@ class Console:
             self._progress = None
 
     def table(self, title: str, columns: list[str], rows: list[list[str]]) -> None:
-        """A small table; the first column is text, the others are numbers."""
-        table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+        """A small table, where the progress bar was; the first column is text, the others are numbers."""
+        self.stop()
+        table = Table(
+            title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
+        )
         for index, column in enumerate(columns):
             table.add_column(column, justify="left" if index == 0 else "right")
         for row in rows:
             table.add_row(*row)
-        (self._progress.console if self._progress else self._console).print(table)
+        self._console.print(table)
