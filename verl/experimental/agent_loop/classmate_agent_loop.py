@@ -173,6 +173,7 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
             )
         task = RowTask(data_source=kwargs["data_source"], reward_model=kwargs["reward_model"], extra_info=extra_info)
         scores = await self.context.manager.score(task, span, continuations, samples=samples)
+        handed_over_R = kept.mask if scores.asked else kept.mask * 0
         follows = self.context.manager.follows_hint(task, span.output)
         info: dict[str, Any] = scores.extra_info() | {"follows_hint": follows}
         info["record"] = json.dumps(
@@ -200,7 +201,7 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
                 "classmate_valid": scores.classmate_valid,
                 "follows_hint": _number(follows),
                 "response_tokens": len(answer.response_ids),
-                "handed_over_tokens": int(kept.mask.sum()),
+                "handed_over_tokens": int(handed_over_R.sum()),
             },
             ensure_ascii=False,
         )
@@ -212,7 +213,7 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
             "rewarded_at": time.time(),
         }
         fields["reward_score"] = scores.final_reward if scores.main_valid else 0.0
-        return ClassmateAgentLoopOutput(**fields, classmate_mask=kept.mask.tolist(), scores=scores)
+        return ClassmateAgentLoopOutput(**fields, classmate_mask=handed_over_R.tolist(), scores=scores)
 
     def _opens_thought(self, prompt_ids: list[int], markers: cot.CotMarkers) -> bool:
         """Whether the chat template has already written the open marker."""

@@ -1,0 +1,247 @@
+"""The agent loop: from the policy's tokens to what the classmates are asked, the reward, and the fields of the row.
+
+The engines are played by scripts of answers, since what is looked at is what reaches them and what is made of it.
+"""
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from tests.classmate.toy_tokenizers import TOKENIZERS
+from verl.classmate.scoring import Outcome
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+from verl.experimental.agent_loop.classmate_agent_loop import ClassmateAgentLoop, ClassmateAgentLoopOutput
+from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
+from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.workers.classmate_workers import Reply
+from verl.workers.rollout.replica import TokenOutput
+
+QUESTION = "Tom has three apples and gets four."
+THOUGHT = "\nTom has 3 apples and gets 4, so 3 + 4 = 7."
+ANSWERED = f"<think>{THOUGHT}</think>\n\nThe answer is 7."
+CLASSMATES = ("text_bpe", "unigram")
+
+
+class Policy:
+    """Writes one text, whatever it is asked."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.requests: list[dict[str, Any]] = []
+
+    async def generate(self, **request: Any) -> TokenOutput:
+        self.requests.append(request)
+        ids = TOKENIZERS["byte_bpe"]().encode(self.text, add_special_tokens=False)
+        return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), stop_reason="completed")
+
+
+class Classmates:
+    """Answer 7 for even samples and 8 for odd ones, in their own tokens, but for those that fail."""
+
+    def __init__(self, failing: dict[int, Outcome]) -> None:
+        self.failing = failing
+        self.requests: list[dict[str, Any]] = []
+
+    async def sample(
+        self, classmate: int, prompt_ids: list[int], *, seeds: Sequence[int], validate: bool, excluded: frozenset[int]
+    ) -> list[Reply]:
+        tokenizer = TOKENIZERS[CLASSMATES[classmate]]()
+        self.requests.append(
+            {"classmate": classmate, "prompt": tokenizer.decode(prompt_ids), "seeds": seeds, "validate": validate}
+            | {"excluded": excluded}
+        )
+        if classmate in self.failing:
+            return [Reply(outcome=self.failing[classmate]) for _ in seeds]
+        return [
+            Reply(
+                outcome=Outcome.ok,
+                token_ids=tuple(tokenizer.encode(f"The answer is {7 + s % 2}.", add_special_tokens=False)),
+                finish_reason="stop",
+            )
+            for s in range(len(seeds))
+        ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """What became of one row."""
+
+    output: ClassmateAgentLoopOutput
+    """For the trainer."""
+    policy: Policy
+    """With what it was asked."""
+    classmates: Classmates
+    """With what they were asked."""
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """For the dump."""
+        return json.loads(self.output.extra_fields["reward_extra_info"]["record"])
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> DictConfig:
+    folder = tmp_path_factory.mktemp("tokenizers")
+    for name in CLASSMATES:
+        TOKENIZERS[name]().save_pretrained(folder / name)
+    return composed(folder)
+
+
+def composed(folder: Path, *overrides: str) -> DictConfig:
+    models = ",".join(str(folder / name) for name in CLASSMATES)
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base=None):
+        return compose(
+            "classmate_cot_ppo_trainer",
+            overrides=prepare_overrides(
+                [
+                    "hardware=cpu",
+                    "data.max_prompt_length=256",
+                    "data.max_response_length=64",
+                    f"reward_model.classmate_model_name_or_path_list=[{models}]",
+                    "reward_model.classmate_generation_configs.max_new_tokens=16",
+                    "reward_model.classmate_generation_configs.num_return_sequences=2",
+                    "reward_model.classmate_cot_reward_configs.use_classmate_main_cond=always",
+                    *overrides,
+                ]
+            ),
+        )
+
+
+def run(config: DictConfig, text: str, *, failing: dict[int, Outcome] | None = None, **columns: Any) -> Row:
+    """One row through the loop."""
+    policy, classmates = Policy(text), Classmates(failing or {})
+    row = {
+        "raw_prompt": [{"role": "user", "content": QUESTION}],
+        "data_source": "hinted_arithmetic",
+        "reward_model": {"ground_truth": "7"},
+        "extra_info": {"index": 3, "split": "train"},
+        "uid": "0-1-key",
+        "session_id": 2,
+        "global_steps": 5,
+        "is_validate": False,
+        "excluded_classmates": (),
+        **columns,
+    }
+
+    async def go() -> ClassmateAgentLoopOutput:
+        loop = ClassmateAgentLoop(
+            trainer_config=DictConfigWrap(config),
+            server_manager=policy,
+            tokenizer=TOKENIZERS["byte_bpe"](),
+            processor=None,
+            dataset_cls=RLHFDataset,
+            data_config=DictConfigWrap(config.data),
+        )
+        loop.context = dataclasses.replace(loop.context, client=classmates)
+        return await loop.run({"temperature": 1.0}, **row)
+
+    return Row(output=asyncio.run(go()), policy=policy, classmates=classmates)
+
+
+def test_each_classmate_gets_question_and_thought_in_its_own_tokens(config: DictConfig) -> None:
+    row = run(config, ANSWERED)
+    assert [request["classmate"] for request in row.classmates.requests] == [0, 1]
+    for request, recorded in zip(row.classmates.requests, row.record["classmates"], strict=True):
+        for text in (request["prompt"], recorded["prompt"]):
+            assert QUESTION in text
+            assert THOUGHT.strip() in text
+            assert "The answer is" not in text, "the thought alone is handed over"
+    assert row.record["classmates"][0]["prompt"].endswith(f"<think>{THOUGHT}</think>")
+    seeds = [seed for request in row.classmates.requests for seed in request["seeds"]]
+    assert len({*seeds, row.policy.requests[0]["sampling_params"]["seed"]}) == 5, "every request has a seed of its own"
+
+
+def test_the_reward_and_the_fields_of_the_row(config: DictConfig) -> None:
+    row = run(config, ANSWERED)
+    fields = row.output.as_dict()
+    assert (fields["base_reward"], fields["classmate_reward"], fields["final_reward"]) == (1.0, 0.5, 1.5)
+    assert fields["classmate_scores"].tolist() == [[1.0, 0.0], [1.0, 0.0]]
+    assert fields["rm_scores"].sum() == 1.5
+    assert fields["rm_scores"][-1] == 1.5
+    assert (bool(fields["main_valid"]), bool(fields["classmate_valid"])) == (True, True)
+    assert fields["classmate_mask"].shape == fields["responses"].shape == fields["response_mask"].shape
+    tokenizer = TOKENIZERS["byte_bpe"]()
+    handed_over = tokenizer.decode(fields["responses"][fields["classmate_mask"].bool()])
+    assert handed_over.strip() == THOUGHT.strip()
+    record = row.record
+    assert (record["cot"], record["output"], record["response"]) == (THOUGHT, "\n\nThe answer is 7.", ANSWERED)
+    assert [s["text"] for s in record["classmates"][1]["samples"]] == ["The answer is 7.", "The answer is 8."]
+    assert (record["step"], record["rollout"], record["index"], record["uid"]) == (5, 2, 3, "0-1-key")
+
+
+def test_seeds_follow_from_run_step_row_and_rollout(config: DictConfig) -> None:
+    def seeds(**columns: Any) -> list[int]:
+        row = run(config, ANSWERED, **columns)
+        policy = row.policy.requests[0]["sampling_params"]["seed"]
+        return [policy, *(seed for request in row.classmates.requests for seed in request["seeds"])]
+
+    first = seeds()
+    assert first == seeds()
+    for change in ({"global_steps": 6}, {"session_id": 3}, {"extra_info": {"index": 4}}):
+        assert not set(first) & set(seeds(**change)), change
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("<think>\nTom has 3", Outcome.unfinished_cot),
+        ("<think>\n</think>\n\nThe answer is 7.", Outcome.empty_cot),
+        ("The answer is 7.", Outcome.unfinished_cot),
+    ],
+)
+def test_without_a_whole_thought_nobody_is_asked(config: DictConfig, text: str, outcome: Outcome) -> None:
+    row = run(config, text)
+    assert row.classmates.requests == []
+    assert not row.output.scores.classmate_valid
+    assert {s["outcome"] for c in row.record["classmates"] for s in c["samples"]} == {outcome.value}
+    assert all(s["score"] is None for c in row.record["classmates"] for s in c["samples"])
+    assert row.record["final_reward"] == row.record["base_reward"]
+    assert sum(row.output.classmate_mask) == 0
+
+
+@pytest.mark.parametrize("outcome", [Outcome.timeout, Outcome.engine_error, Outcome.excluded])
+def test_a_classmate_that_fails_is_left_out(config: DictConfig, outcome: Outcome) -> None:
+    row = run(config, ANSWERED, failing={0: outcome})
+    assert {sample["outcome"] for sample in row.record["classmates"][0]["samples"]} == {outcome.value}
+    assert (row.record["classmate_score"], row.record["final_reward"]) == (0.5, 1.5)
+    alone = run(config, ANSWERED, failing={0: outcome, 1: outcome})
+    assert (alone.record["classmate_valid"], alone.record["final_reward"]) == (False, 1.0)
+    assert alone.record["classmate_reward"] is None
+
+
+def test_excluded_classmates_reach_the_client(config: DictConfig) -> None:
+    row = run(config, ANSWERED, excluded_classmates=(1,))
+    assert {request["excluded"] for request in row.classmates.requests} == {frozenset({1})}
+
+
+def test_validation_asks_as_val_kwargs_say(config: DictConfig) -> None:
+    row = run(config, ANSWERED, is_validate=True)
+    assert [len(request["seeds"]) for request in row.classmates.requests] == [1, 1]
+    assert all(request["validate"] for request in row.classmates.requests)
+
+
+def test_a_thought_beyond_a_classmates_context_is_too_long(tmp_path: Path) -> None:
+    for name in CLASSMATES:
+        TOKENIZERS[name]().save_pretrained(tmp_path / name)
+    config = composed(tmp_path, "reward_model.classmate_generation_configs.max_model_len=24")
+    row = run(config, ANSWERED)
+    assert row.classmates.requests == []
+    assert {s["outcome"] for c in row.record["classmates"] for s in c["samples"]} == {"too_long"}
+
+
+def test_the_baseline_asks_in_validation_only(tmp_path: Path) -> None:
+    for name in CLASSMATES:
+        TOKENIZERS[name]().save_pretrained(tmp_path / name)
+    config = composed(tmp_path, "trainer.v1.trainer_mode=baseline")
+    training = run(config, ANSWERED)
+    assert training.classmates.requests == []
+    assert training.record["classmates"] == []
+    assert training.record["final_reward"] == 1.0
+    assert len(run(config, ANSWERED, is_validate=True).classmates.requests) == 2
