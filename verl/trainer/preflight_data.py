@@ -44,6 +44,19 @@ def check_files(data: Mapping[str, Any]) -> None:
             )
 
 
+def count_rows(data: Mapping[str, Any], key: str) -> int | None:
+    """Rows that a run asks for with `data.train_files` or `data.val_files`, before prompts are left out as too long.
+
+    None where that is not known beforehand: files that are not local, a dataset class of the user's.
+    """
+    names = data_files(data, key)
+    if data["custom_cls"]["path"] is not None or any("://" in name for name in names):
+        return None
+    total = sum(_open(key, name)[0] for name in names)
+    most = data["train_max_samples" if key == "train_files" else "val_max_samples"]
+    return min(total, most) if most > 0 else total
+
+
 def _check_file(data: Mapping[str, Any], key: str, name: str) -> int:
     if not Path(name).expanduser().is_file():
         raise ConfigError(f"data.{key}={name} does not exist; make it with a module of verl.data_preprocessing")

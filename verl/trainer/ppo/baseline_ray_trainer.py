@@ -35,6 +35,7 @@ from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.trainer.preflight_data import count_rows
 from verl.trainer.resource_plan import max_colocate_count
 from verl.trainer.run_folder import RunFolder
 from verl.trainer.session import settle, start_ray
@@ -208,6 +209,13 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
+        for key, dataset in (("train_files", self.train_dataset), ("val_files", self.val_dataset)):
+            total = count_rows(self.config.data, key)
+            if total is not None and len(dataset) < total:
+                self.console.line(
+                    f"data.{key}: {total - len(dataset)} of {total} prompts left out, longer than "
+                    f"data.max_prompt_length={self.config.data.max_prompt_length}"
+                )
         if self.steps_per_epoch == 0:
             from verl.classmate.errors import ConfigError
 
