@@ -137,6 +137,8 @@ def test_importing_verl_loads_nothing_heavy_of_ours() -> None:
 
 
 @pytest.mark.slow
-def test_import_verl_stays_fast() -> None:
-    """At most 0.2 s by the median of many pairs (scripts/bench/import_time.py); of three, twice as much."""
-    assert import_time.measure(pairs=3)["added_s"] <= 2 * import_time.LIMIT_S
+def test_import_verl_and_help_stay_fast() -> None:
+    """At most 0.2 s and 1 s by the median of many rounds (scripts/bench/import_time.py); of three, somewhat more."""
+    measured = import_time.measure(pairs=3)
+    assert measured["added_s"] <= 2 * import_time.LIMIT_S
+    assert measured["help_added_s"] <= 1.2 * import_time.HELP_LIMIT_S

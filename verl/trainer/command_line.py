@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from verl.classmate.aliases import resolve_aliases
+from verl.classmate.config import BASE_YAML
 from verl.classmate.errors import ConfigError
 
 CONFIG_FOLDER = Path(__file__).parent / "config"
@@ -25,6 +26,30 @@ _EXPECTED = {bool: "true or false", int: "an integer", float: "a number"}
 
 _FREE_TEXT = ("name", "path", "dir", "files", "strategy", "mode")
 """Endings of keys whose values are text by nature, so that their defaults need not be looked up."""
+
+
+HELP = """\
+usage: python -m verl.trainer.ENTRY_POINT [--config-name=CONFIG] [flag ...] key=value ...
+
+entry points          classmate_cot_main_ppo, qwen_classmate_cot_main_ppo, qwen_main_ppo (the baseline)
+config                {config}; --config-name names another one
+
+the keys that a run needs
+  actor_rollout_ref.model.path=MODEL                      a folder or a hub name
+  reward_model.classmate_model_name_or_path_list=[A,B]    the classmates
+  data.train_files=FILE.parquet data.val_files=FILE.parquet
+  data.train_batch_size=N actor_rollout_ref.actor.ppo_mini_batch_size=N
+  trainer.total_training_steps=N trainer.default_local_dir=FOLDER
+
+flags
+  --cfg job             all keys with their values, verl's too
+  --info defaults       the YAML files that they come from
+  --hydra-help          Hydra's other flags
+  hardware=cpu|gpu      what runs where; found out when it is not given
+
+settings of this project
+
+{settings}"""
 
 
 def default_hardware() -> str:
@@ -73,12 +98,19 @@ def compose(config_name: str, arguments: list[str]) -> DictConfig | None:
     Raises:
         ConfigError: for whatever Hydra refuses, and for text where a number or a switch belongs.
     """
+    flags = _parse(arguments)
+    if flags.help:
+        # Hydra's own would compose the config and print its thousand lines.
+        print(
+            HELP.format(config=flags.config_name or config_name, settings=BASE_YAML.read_text().partition("\n\n")[2]),
+            end="",
+        )
+        return None
     composed: list[DictConfig] = []
     try:
         # The run itself happens outside Hydra, which would print every override before an error of ours.
         hydra.main(config_path=str(CONFIG_FOLDER), config_name=config_name, version_base="1.3")(composed.append)()
         if composed:
-            flags = _parse(arguments)
             _check_types(composed[0], flags.overrides, flags.config_name or config_name)
     except ConfigError:
         raise
