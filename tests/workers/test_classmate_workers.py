@@ -1,0 +1,202 @@
+"""Classmates as Ray actors: what a request gets back, and what becomes of an engine that dies."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+from omegaconf import DictConfig, OmegaConf
+
+from tests.e2e.tiny import make_tiny_world
+from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.classmate.errors import ClassmateEngineError, ConfigError
+from verl.classmate.scoring import Outcome
+from verl.workers.classmate_workers import (
+    ClassmateClient,
+    ClassmateCoTWorker,
+    ClassmateGroup,
+    ClassmateWorker,
+    Reply,
+    actor_name,
+    create_classmate_workers,
+)
+
+PROMPT = [7, 8, 9, 10]
+NEW_TOKENS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A group and a client of it."""
+
+    group: ClassmateGroup
+    """Its engines serve."""
+    reward: ClassmateRewardModelConfig
+    """The group's config."""
+    events: list[str]
+    """What the group told a person."""
+
+    def ask(self, classmate: int = 0, *, prompt: list[int] = PROMPT, seeds: tuple[int, ...] = (1,), **how: Any) -> Any:
+        """Replies of one classmate, from a client that knows nothing but the config."""
+        client = ClassmateClient(self.reward, max_model_len=self.group.max_model_len)
+        return asyncio.run(client.sample(classmate, prompt, seeds=seeds, **({"validate": False} | how)))
+
+    def process(self, classmate: int = 0) -> psutil.Process:
+        """The operating system's process of an engine."""
+        actor = ray.get_actor(actor_name(classmate, self.reward.classmates[classmate]))
+        return psutil.Process(ray.get(actor.__ray_call__.remote(lambda self: os.getpid())))
+
+    def kill(self, classmate: int = 0) -> None:
+        """`kill -9` of an engine's process."""
+        process = self.process(classmate)
+        process.kill()
+        process.wait()
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return [str(make_tiny_world(tmp_path_factory.mktemp("tiny"), seed=seed).model) for seed in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[None]:
+    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def start(session: None, models: list[str]) -> Iterator[Start]:
+    """Starts one group a test, which ends with the test."""
+    groups: list[ClassmateGroup] = []
+
+    def make(count: int = 1, **reward_model: Any) -> Running:
+        reward, events = reward_config(models[:count], **reward_model), []
+        groups.append(create_classmate_workers(run_config(), reward, on_event=events.append))
+        return Running(group=groups[-1], reward=reward, events=events)
+
+    yield make
+    for group in groups:
+        group.shutdown()
+
+
+def reward_config(models: list[str], **reward_model: Any) -> ClassmateRewardModelConfig:
+    return from_mapping(
+        {
+            "classmate_backend": "hf",
+            "classmate_cot_reward_configs": {"classmate_model_name_or_path_list": models},
+            "classmate_generation_configs": {"max_new_tokens": NEW_TOKENS, "temperature": 1.0, "top_p": 1.0},
+            **reward_model,
+        }
+    )
+
+
+def run_config() -> DictConfig:
+    return OmegaConf.create(
+        {"data": {"max_prompt_length": 32, "max_response_length": 16}, "trainer": {"deterministic": False}}
+    )
+
+
+def outcomes(replies: list[Reply]) -> list[Outcome]:
+    return [reply.outcome for reply in replies]
+
+
+@pytest.mark.slow
+def test_requests_and_their_outcomes(start: Start) -> None:
+    running = start(2, classmate_request_timeout=3.0)
+
+    replies = running.ask(seeds=(1, 2, 3, 1))
+    assert outcomes(replies) == [Outcome.ok] * 4
+    assert len({reply.token_ids for reply in replies}) == 3
+    assert replies[0].token_ids == replies[3].token_ids, "a seed decides the sample"
+    assert all(0 < len(reply.token_ids) <= NEW_TOKENS for reply in replies)
+    assert all(reply.finish_reason in ("stop", "length") for reply in replies)
+    assert running.ask(1)[0].token_ids != replies[0].token_ids, "another model"
+    greedy = running.ask(seeds=(1, 2), validate=True)
+    assert greedy[0].token_ids == greedy[1].token_ids, "validation is greedy by default"
+
+    (refused,) = running.ask(prompt=[])
+    assert (refused.outcome, refused.token_ids) == (Outcome.engine_error, ())
+    assert "prompt is empty" in (refused.error or "")
+    assert outcomes(running.ask(0, excluded=frozenset({0}))) == [Outcome.excluded]
+    assert outcomes(running.ask(1, excluded=frozenset({0}))) == [Outcome.ok]
+
+    engine = running.process()
+    engine.send_signal(signal.SIGSTOP)
+    (late,) = running.ask()
+    engine.send_signal(signal.SIGCONT)
+    assert (late.outcome, late.token_ids) == (Outcome.timeout, ())
+    assert outcomes(running.ask()) == [Outcome.ok], "late once is not dead"
+
+
+@pytest.mark.slow
+def test_one_call_brings_all_samples(start: Start) -> None:
+    running = start()
+    worker = ray.get_actor(actor_name(0, running.reward.classmates[0]))
+    params = [{"temperature": 1.0, "max_tokens": NEW_TOKENS, "seed": seed} for seed in (1, 2, 3)]
+    outputs = ray.get(worker.sample_cot_continuation.remote(PROMPT, params, "a request"))
+    assert len({tuple(output.token_ids) for output in outputs}) == 3
+    assert outputs[0].token_ids == list(running.ask(seeds=(1,))[0].token_ids)
+    assert ClassmateCoTWorker is ClassmateWorker
+
+
+@pytest.mark.slow
+def test_a_dead_engine_is_restarted_under_its_name_and_excluded_in_the_end(start: Start) -> None:
+    running = start(2, classmate_max_restarts=1)
+    (before,) = running.ask()
+
+    running.kill()
+    (lost,) = running.ask()
+    assert lost.outcome is Outcome.engine_error
+    assert lost.error
+    assert outcomes(running.ask(1)) == [Outcome.ok], "the others go on"
+    running.group.heal()
+    assert (running.group.restarts, running.group.excluded) == (1, frozenset())
+    assert running.ask() == [before], "the same model answers under the same name"
+    assert "restart 1 of 1" in running.events[-1]
+
+    running.kill()
+    running.group.heal()
+    assert (running.group.restarts, running.group.excluded) == (1, frozenset({0}))
+    assert "excluded" in running.events[-1]
+    assert all("\n" not in event and len(event) < 300 for event in running.events)
+    running.group.heal()
+    assert len(running.events) == 2, "an engine that is out is not looked after"
+    assert outcomes(running.ask(1)) == [Outcome.ok]
+
+
+@pytest.mark.slow
+def test_the_policy_exclude_restarts_nothing(start: Start) -> None:
+    running = start(classmate_failure_policy="exclude")
+    running.kill()
+    running.group.heal()
+    assert (running.group.restarts, running.group.excluded) == (0, frozenset({0}))
+
+
+@pytest.mark.slow
+def test_the_policy_raise_ends_the_run(start: Start, models: list[str]) -> None:
+    running = start(classmate_failure_policy="raise")
+    running.group.heal()
+    running.kill()
+    with pytest.raises(ClassmateEngineError, match=models[0]):
+        running.group.heal()
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_loaded_is_named(session: None, tmp_path: Path) -> None:
+    with pytest.raises(ClassmateEngineError, match=r"classmate 0 .*no-model-here"):
+        create_classmate_workers(run_config(), reward_config([str(tmp_path / "no-model-here")]))
+
+
+def test_classmates_on_vllm_are_the_trainers_to_place(models: list[str]) -> None:
+    with pytest.raises(ConfigError, match="backend=hf"):
+        create_classmate_workers(run_config(), reward_config(models, classmate_backend="vllm"))
