@@ -19,7 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURES = {
-    "main accuracy": "main_model_score",
+    "main accuracy": "main_model_reward",
     "answers that follow the wrong hint": "follows_hint",
     "classmate accuracy, mean": "avg_classmate_score",
     "mean CoT length, tokens": "main_cot_length",

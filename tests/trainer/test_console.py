@@ -19,7 +19,7 @@ folder = RunFolder(path=Path(sys.argv[1]), resumed_from=None)
 def validated(step, accuracy, cot_length):
     source = "val-core/some/source/"
     folder.append_metrics(step, {
-        source + "main_model_score/mean@1": accuracy, source + "avg_classmate_score/mean@1": accuracy / 2,
+        source + "main_model_reward/mean@1": accuracy, source + "avg_classmate_score/mean@1": accuracy / 2,
         source + "classmate_0_score/mean@1": accuracy / 2, source + "follows_hint/mean@1": 1 - accuracy,
         source + "main_cot_length/mean@1": cot_length,
     })
@@ -32,7 +32,7 @@ with Console.capture(folder.path / "logs" / "driver.log") as console:
     console.start(total=2, done=0)
     for step in (1, 2):
         metrics = {
-            "critic/main_model_score/mean": 0.5, "critic/final_reward/mean": float("nan"), "actor/grad_norm": 0.254,
+            "critic/main_model_reward/mean": 0.5, "critic/final_reward/mean": float("nan"), "actor/grad_norm": 0.254,
         }
         console.step(step, 2, metrics, 1.25)
     print_summary(console, folder)

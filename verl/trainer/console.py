@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 STEP_NUMBERS: tuple[tuple[str, str, str], ...] = (
-    ("acc", "critic/main_model_score/mean", ".2f"),
+    ("acc", "critic/main_model_reward/mean", ".2f"),
     ("classmates", "critic/classmate_scores/mean", ".2f"),
     ("hint followed", "critic/follows_hint/mean", ".2f"),
     ("reward", "critic/final_reward/mean", ".2f"),

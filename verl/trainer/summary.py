@@ -11,7 +11,7 @@ from verl.trainer.console import Console
 from verl.trainer.run_folder import RunFolder
 
 _ROWS: tuple[tuple[str, str, str], ...] = (
-    ("main accuracy", r"main_model_score", ".3f"),
+    ("main accuracy", r"main_model_reward", ".3f"),
     ("classmate accuracy, mean", r"avg_classmate_score", ".3f"),
     ("classmate {0} accuracy given the CoT", r"classmate_(\d+)_score", ".3f"),
     ("answers that follow the wrong hint", r"follows_hint", ".3f"),
