@@ -16,8 +16,10 @@ from verl.classmate.config import (
 from verl.trainer import command_line
 
 CONFIG_FOLDER = command_line.CONFIG_FOLDER
-PRIMARY = sorted(path.stem for path in CONFIG_FOLDER.glob("[!_]*.yaml"))
-HARDWARE = sorted(path.stem for path in (CONFIG_FOLDER / "hardware").glob("*.yaml"))
+# In the repository: beside the links for editors, or in a wheel install, upstream's files lie in the same folder.
+OURS = Path(__file__).resolve().parents[2] / "verl" / "trainer" / "config"
+PRIMARY = sorted(path.stem for path in OURS.glob("[!_]*.yaml"))
+HARDWARE = sorted(path.stem for path in (OURS / "hardware").glob("*.yaml"))
 CLASSMATES = "reward_model.classmate_cot_reward_configs.classmate_model_name_or_path_list"
 
 

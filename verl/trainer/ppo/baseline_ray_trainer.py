@@ -10,6 +10,7 @@ written down and saved where its metrics are complete, so that a checkpoint neve
 """
 
 import json
+import math
 import sys
 import time
 from collections import defaultdict
@@ -384,7 +385,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             for i in order:
                 if isinstance(column[i], int | float) and column[i] == column[i]:
                     values[data_sources[i], name].append(column[i])
-        metrics = {f"val-core/{source}/{name}/mean@{n}": float(np.mean(x)) for (source, name), x in values.items()}
+        # fsum is exact, so that the order in which rows arrived does not show in the last digit.
+        metrics = {f"val-core/{source}/{name}/mean@{n}": math.fsum(x) / len(x) for (source, name), x in values.items()}
         if self.global_steps == 0 or not self.folder.metrics_path.exists():
             self.folder.append_metrics(self.global_steps, metrics)
         return metrics
