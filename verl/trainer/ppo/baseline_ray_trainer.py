@@ -376,25 +376,19 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
     ) -> dict[str, float]:
         """`val-core/{data_source}/{name}/mean@n`: means over valid rows; the rows go to `val_preds/step_N.jsonl`."""
         records = [json.loads(record) for record in reward_extra_infos_dict.pop("record")]
-        # Rows come in the order in which they were finished, and the last digit of a mean depends on it.
-        order = sorted(range(len(records)), key=lambda i: _validation_order(records[i]))
-        self.folder.dump_rows(self.global_steps, [records[i] for i in order], validation=True)
+        records.sort(key=lambda record: (record["data_source"], str(record["index"]).zfill(12), record["rollout"]))
+        self.folder.dump_rows(self.global_steps, records, validation=True)
         n = self.config.actor_rollout_ref.rollout.val_kwargs.n
         values: dict[tuple[str, str], list[float]] = defaultdict(list)
         for name, column in reward_extra_infos_dict.items():
-            for i in order:
-                if isinstance(column[i], int | float) and column[i] == column[i]:
-                    values[data_sources[i], name].append(column[i])
+            for data_source, value in zip(data_sources, column, strict=True):
+                if isinstance(value, int | float) and value == value:
+                    values[data_source, name].append(value)
         # fsum is exact, so that the order in which rows arrived does not show in the last digit.
         metrics = {f"val-core/{source}/{name}/mean@{n}": math.fsum(x) / len(x) for (source, name), x in values.items()}
         if self.global_steps == 0 or not self.folder.metrics_path.exists():
             self.folder.append_metrics(self.global_steps, metrics)
         return metrics
-
-
-def _validation_order(record: dict[str, Any]) -> tuple[str, str, int]:
-    """Sort key of a validation row; an index is a number or a text."""
-    return record["data_source"], str(record["index"]).zfill(12), record["rollout"]
 
 
 def row_metrics(infos: list[dict[str, float]]) -> dict[str, float]:
