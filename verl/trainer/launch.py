@@ -36,8 +36,9 @@ class StartupClock:
     """Wall time from the command to the first generation, by part."""
 
     def __init__(self) -> None:
-        self._last = self._begin = float(os.environ.get(STARTED_AT) or _process_start())
-        self.parts: dict[str, float] = {}
+        self._last = _process_start()
+        self._begin = float(os.environ.get(STARTED_AT) or self._last)
+        self.parts: dict[str, float] = {"script": self._last - self._begin} if STARTED_AT in os.environ else {}
 
     def lap(self, part: str) -> None:
         """Books the time since the last lap under `part`."""
