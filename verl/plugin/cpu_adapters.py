@@ -105,6 +105,18 @@ def copied_weights(module: ModuleType) -> None:
     receiver.receive_weights = receive_weights
 
 
+def _pack_tied_weights(model: Any) -> None:
+    """vLLM's reload packs a weight that layers share for one of them; the others would compute with the old one."""
+    owners: dict[int, list[Any]] = {}
+    for layer in model.modules():
+        for parameter in layer.parameters(recurse=False):
+            owners.setdefault(id(parameter), []).append(layer)
+    for layers in owners.values():
+        if len(layers) > 1:
+            for layer in layers:
+                layer.quant_method.process_weights_after_loading(layer)
+
+
 def layerwise_weight_sync(module: ModuleType) -> None:
     """`verl.workers.rollout.vllm_rollout.utils`: vLLM packs linear weights for the CPU after loading, and packed layers
     have no `weight_loader` for the next sync. vLLM's own layerwise reload unpacks, loads and packs them in place."""
@@ -129,6 +141,7 @@ def layerwise_weight_sync(module: ModuleType) -> None:
         update(self, peft_config=peft_config, base_sync_done=base_sync_done, use_shm=use_shm)
         for model, model_config in models:
             finalize_layerwise_reload(model, model_config)
+            _pack_tied_weights(model)
 
     extension._iter_all_models_with_config = no_models_to_process
     extension.update_weights_from_ipc = update_weights_from_ipc

@@ -1,0 +1,35 @@
+"""The main job on vLLM: the policy and both classmates on the engine that `install.sh` installs."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, finished, rows, settings, steps
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_policy_and_two_classmates_on_vllm(world: World, tmp_path: Path) -> None:
+    pytest.importorskip("vllm")
+    folder = tmp_path / "run"
+    overrides = [
+        "actor_rollout_ref.rollout.name=vllm",
+        "reward_model.classmate_backend=vllm",
+        "reward_model.classmate_generation_configs.num_return_sequences=2",
+        "trainer.total_training_steps=2",
+        "trainer.save_freq=-1",
+        "trainer.val_before_train=false",
+    ]
+    finished([*MAIN, *settings(world, folder, *overrides)], log=tmp_path / "terminal.txt")
+
+    found = steps(folder)
+    assert sorted(found) == [1, 2]
+    for step, line in found.items():
+        assert line["training/rollout_probs_diff_max"] < 1e-3, "the engine has the trainer's weights"
+        assert line["classmate/outcome/engine_error"] == 0
+        assert line["classmate/outcome/timeout"] == 0
+        assert line["classmate/valid_ratio"] > 0.5
+        records = rows(folder, step)
+        assert len(records) == PROMPTS * ROLLOUTS
+        samples = [[s["text"] for s in c["samples"]] for r in records for c in r["classmates"] if r["classmate_valid"]]
+        assert any(first != second for first, second in samples), "samples have seeds of their own"
