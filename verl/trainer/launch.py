@@ -36,9 +36,8 @@ class StartupClock:
     """Wall time from the command to the first generation, by part."""
 
     def __init__(self) -> None:
-        self._last = _process_start()
-        self._begin = float(os.environ.get(STARTED_AT) or self._last)
-        self.parts: dict[str, float] = {"script": self._last - self._begin} if STARTED_AT in os.environ else {}
+        self._last = self._begin = float(os.environ.get(STARTED_AT) or _process_start())
+        self.parts: dict[str, float] = {}
 
     def lap(self, part: str) -> None:
         """Books the time since the last lap under `part`."""
@@ -47,7 +46,7 @@ class StartupClock:
         self._last = now
 
     def line(self) -> str:
-        """`start-up 41.2 s: interpreter and imports 7.1, Ray 3.0, ...`"""
+        """`start-up 41.2 s: script and imports 7.1, Ray 3.0, ...`"""
         parts = ", ".join(f"{part} {seconds:.1f}" for part, seconds in self.parts.items())
         return f"start-up {self._last - self._begin:.1f} s: {parts}"
 
@@ -117,7 +116,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
     folder = RunFolder.open(container)
 
     notes = settle(config, folder, trainer_name)
-    clock.lap("interpreter and imports")
+    clock.lap("script and imports")
 
     failed: BaseException | None = None
     with Console.capture(folder.path / "logs" / "driver.log", config.trainer.console) as console:
