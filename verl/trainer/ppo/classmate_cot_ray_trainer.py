@@ -13,6 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from verl.classmate.aliases import rename_old_keys
 from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
@@ -55,7 +56,7 @@ class ClassmateCoTRayPPOTrainer(BaselineRayPPOTrainer):
             ):
                 if given:
                     config.reward_model[node] = OmegaConf.merge(
-                        config.reward_model[node], OmegaConf.create(dict(given))
+                        config.reward_model[node], OmegaConf.create(rename_old_keys(given, node))
                     )
         self._given_tokenizer = tokenizer
         super().__init__(
