@@ -78,19 +78,19 @@ def assert_rollout_follows_the_trainer(run: Run) -> None:
 def test_vllm_learns_and_stays_in_sync(tmp_path: Path) -> None:
     pytest.importorskip("vllm")
     world = make_tiny_world(tmp_path)
-    assert_rollout_follows_the_trainer(train(world, tmp_path / "run", engine="vllm", ranks=1, steps=4))
+    assert_rollout_follows_the_trainer(train(world, tmp_path / "run", engine="vllm", ranks=1, steps=6))
 
 
 def test_hf_on_two_ranks_learns_saves_resumes_and_merges(tmp_path: Path) -> None:
     world = make_tiny_world(tmp_path)
-    first = train(world, tmp_path / "run", engine="hf", ranks=2, steps=4)
+    first = train(world, tmp_path / "run", engine="hf", ranks=2, steps=6)
     assert_rollout_follows_the_trainer(first)
 
-    resumed = train(world, tmp_path / "run", engine="hf", ranks=2, steps=5)
-    assert [step["training/global_step"] for step in resumed.metrics] == [5]
+    resumed = train(world, tmp_path / "run", engine="hf", ranks=2, steps=7)
+    assert [step["training/global_step"] for step in resumed.metrics] == [7]
     assert resumed.metrics[0]["critic/score/mean"] > first.metrics[-1]["critic/score/mean"] - 0.2, "training began anew"
 
-    actor = tmp_path / "run" / "checkpoints" / "global_step_5" / "actor"
+    actor = tmp_path / "run" / "checkpoints" / "global_step_7" / "actor"
     merged = tmp_path / "merged"
     merge = ["merge", "--backend", "fsdp", "--local_dir", str(actor), "--target_dir", str(merged)]
     done = subprocess.run([sys.executable, "-m", "verl.model_merger", *merge], capture_output=True, text=True)

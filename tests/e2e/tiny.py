@@ -16,11 +16,11 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
-REWARD_SOURCE = '''"""Share of the letter a: any policy can learn it, and a random one scores neither 0 nor 1."""
+REWARD_SOURCE = '''"""Share of the letters a to m: a random policy writes one in four, so that every group has something to compare."""
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
-    return solution_str.count("a") / max(1, len(solution_str))
+    return sum("a" <= letter <= "m" for letter in solution_str) / max(1, len(solution_str))
 '''
 
 
@@ -98,6 +98,6 @@ def make_tiny_world(folder: Path, seed: int = 0) -> TinyWorld:
     ]
     train_file = folder / "train.parquet"
     pd.DataFrame(rows).to_parquet(train_file)
-    reward_file = folder / "letter_a_reward.py"
+    reward_file = folder / "letters_reward.py"
     reward_file.write_text(REWARD_SOURCE)
     return TinyWorld(model=model_folder, train_file=train_file, reward_file=reward_file)
