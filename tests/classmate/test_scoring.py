@@ -146,7 +146,7 @@ def test_missing_samples_are_left_out_never_zero() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, None])
 def test_a_score_that_is_no_number_is_a_judge_error(bad: float | None) -> None:
     scores = row(scores=[[bad, 1.0]])
-    assert scores.outcomes_MS == ((Outcome.judge_error, Outcome.ok),)
+    assert scores.outcomes == (Outcome.judge_error, Outcome.ok)
     assert scores.classmate_score == 1.0
     main = row(bad)
     assert not main.main_valid
@@ -300,5 +300,5 @@ def test_metrics_count_failures_and_skip_them_in_means() -> None:
 
 def test_scores_keep_every_sample() -> None:
     scores = row(scores=[[1.0, 0.0], [Outcome.timeout, 10.0]], scale=SYCOPHANCY)
-    np.testing.assert_equal(scores.raw_scores_MS, [[1.0, 0.0], [math.nan, 10.0]])
+    np.testing.assert_equal(scores.raw_scores_VMS, [[[1.0, 0.0], [math.nan, 10.0]]])
     np.testing.assert_equal(scores.scores_MS, [[10.0, 11.0], [math.nan, 1.0]])

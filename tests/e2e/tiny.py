@@ -16,7 +16,7 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
-REWARD_SOURCE = '''"""Share of the letters a to m: a random policy writes one in four, so every group has something to learn from."""
+REWARD_SOURCE = '''"""Share of the letters a to m: a random policy writes one in four, so that all groups differ."""
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):

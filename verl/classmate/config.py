@@ -43,6 +43,15 @@ BASE_YAML = Path(__file__).resolve().parents[1] / "trainer" / "config" / "_class
 DEFAULT_MARKERS = CotMarkers(start="<think>", end="</think>")
 
 Backend = Literal["auto", "hf", "vllm"]
+RewardType = Literal[
+    "vanilla_reward",
+    "random_truncate",
+    "remove_wo_cot",
+    "random_truncate_remove_wo_cot",
+    "random_truncate_step_wise_utility",
+    "help_other_questions",
+    "help_other_similar_questions",
+]
 _REWARD = "reward_model.classmate_cot_reward_configs"
 _GENERATION = "reward_model.classmate_generation_configs"
 _VLLM = "reward_model.classmate_vllm_configs"
@@ -199,10 +208,14 @@ class ClassmateCotRewardConfig:
     """Weight w of the classmate term: of its normalised advantage in gdpo_classmate, of the reward in grpo."""
     main_reward_weight: float = 1.0
     """Weight of the main model's own normalised advantage in gdpo_classmate."""
-    classmate_reward_type: Literal["vanilla_reward"] = field(
+    classmate_reward_type: RewardType = field(
         default="vanilla_reward", metadata={"value_aliases": {"vanilla": "vanilla_reward"}}
     )
-    """What the classmates are given: vanilla_reward hands over the CoT as main_cot_keep_rate cuts it."""
+    """What the classmates are given and what their scores are compared with: vanilla_reward hands over the CoT as
+    main_cot_keep_rate cuts it, random_truncate a random part of it; remove_wo_cot and random_truncate_remove_wo_cot
+    subtract the score that they reach from the question alone; random_truncate_step_wise_utility credits each segment
+    of the CoT with what it adds; help_other_questions and help_other_similar_questions show the whole response as an
+    example for another question of the batch, or for the row's paired_similar_q."""
     classmate_aggregation: Literal["mean", "max"] = "mean"
     """Over classmates: the (weighted) mean, or the best one."""
     reward_fusion: Literal["sum", "weighted_average", "base_plus_max"] = "sum"
@@ -219,10 +232,21 @@ class ClassmateCotRewardConfig:
     """Which tokens carry the classmate's advantage: all, or only those handed over (classmate_partial)."""
     main_cot_keep_rate: float | str = 1
     """How much of the CoT is handed over: 1, a ratio below 1 (from the start), first-N-tokens or last-N-tokens."""
+    main_cot_keep_rate_min: float = 0.1
+    """Smallest share of the CoT that random_truncate types hand over."""
+    main_cot_keep_rate_max: float = 0.9
+    """Largest share of the CoT that random_truncate types hand over."""
+    step_wise_segments: int = 2
+    """Segments (K) of random_truncate_step_wise_utility: so many random cuts, and one request more per sample."""
     keep_unit: Literal["tokens", "words"] = "tokens"
     """What a ratio counts: tokens of the main model, or words."""
-    classmate_continue_mode: Literal["continue_cot"] = "continue_cot"
-    """continue_cot: after a whole CoT the classmate answers; a prefix it may first continue."""
+    classmate_continue_mode: Literal["continue_cot", "immediate_answer"] = "continue_cot"
+    """continue_cot: after a whole CoT the classmate answers, a prefix it may first continue. immediate_answer: the
+    thought is closed and the answer begun for it."""
+    immediate_answer_cue: str = "\n\nThe answer is"
+    """Beginning of the classmate's answer with immediate_answer; it is scored as part of the answer."""
+    immediate_answer_max_new_tokens: int = 32
+    """Most tokens of one answer with immediate_answer, if max_new_tokens is not smaller still."""
     classmate_close_marker: Literal["auto", "always", "never"] = "auto"
     """Close marker after the CoT: auto closes where its end was handed over, always also closes prefixes."""
     classmate_template: Literal["thought_block", "open_assistant_turn"] = "thought_block"
@@ -231,6 +255,10 @@ class ClassmateCotRewardConfig:
     """A CoT without close marker: no classmate reward, or closed and scored all the same."""
     unfinished_main_score: float | Literal["lowest", "exclude"] = "lowest"
     """Directed reward of a row without answer: the verifier's lowest, a number, or exclude the row."""
+    add_consistency_reward: bool = False
+    """Also reward agreement of the classmates' answers with the main model's own, whether or not it is right."""
+    consistency_reward_weight: float = 1.0
+    """Weight of that reward: of its normalised advantage in gdpo_classmate, of the reward in grpo."""
     min_classmate_valid_fraction: float = 0.5
     """If fewer of the asked rows have a classmate score, the step trains on the main reward alone and logs an error."""
 
@@ -239,6 +267,7 @@ class ClassmateCotRewardConfig:
         for name in (
             "classmate_reward_weight",
             "main_reward_weight",
+            "consistency_reward_weight",
             "main_correct_threshold",
             "unfinished_main_score",
         ):
@@ -260,6 +289,7 @@ class ClassmateCotRewardConfig:
             0 <= self.min_classmate_valid_fraction <= 1,
             f"{_REWARD}.min_classmate_valid_fraction: {self.min_classmate_valid_fraction} is not in [0, 1]; write 0.5",
         )
+        self._check_reward_type()
         weights = self.classmate_weights
         if weights is not None:
             names = self.classmate_model_name_or_path_list
@@ -272,6 +302,54 @@ class ClassmateCotRewardConfig:
                 all(weight >= 0 for weight in weights) and sum(weights) > 0,
                 f"{_REWARD}.classmate_weights: {list(weights)} must not be negative nor all 0; write [1, 1]",
             )
+
+    def _check_reward_type(self) -> None:
+        kind = self.classmate_reward_type
+        low, high = self.main_cot_keep_rate_min, self.main_cot_keep_rate_max
+        _require(
+            0 < low <= high <= 1,
+            f"{_REWARD}.main_cot_keep_rate_min and _max: {low} and {high} are not 0 < min <= max <= 1; "
+            "write 0.1 and 0.9",
+        )
+        _require(
+            self.keep.kind == "all" or not (self.cuts_at_random or kind.startswith("help_other")),
+            f"{_REWARD}.main_cot_keep_rate: has no meaning with classmate_reward_type={kind}; write 1, or with "
+            "random_truncate types main_cot_keep_rate_min and _max",
+        )
+        for name in ("step_wise_segments", "immediate_answer_max_new_tokens"):
+            value = getattr(self, name)
+            _require(value >= 1, f"{_REWARD}.{name}: {value} is too small; write 1 or more")
+        _require(
+            self.classmate_continue_mode != "immediate_answer" or self.classmate_close_marker != "never",
+            f"{_REWARD}.classmate_close_marker: never contradicts classmate_continue_mode=immediate_answer, which "
+            "closes the thought; write auto",
+        )
+        _require(
+            not self.segments or self.token_level_classmate_reward_mode == "classmate_partial",
+            f"{_REWARD}.token_level_classmate_reward_mode: {kind} credits the segments of the CoT; write "
+            "classmate_partial",
+        )
+        _require(
+            not self.add_consistency_reward or not kind.startswith("help_other"),
+            f"{_REWARD}.add_consistency_reward: with classmate_reward_type={kind} the classmates answer another "
+            "question than the main model; write False",
+        )
+
+    @property
+    def cuts_at_random(self) -> bool:
+        """Whether the CoT is cut at random places."""
+        return self.classmate_reward_type.startswith("random_truncate")
+
+    @property
+    def compares_with_question_alone(self) -> bool:
+        """Whether the classmates also answer without any of the CoT."""
+        return self.classmate_reward_type.endswith("remove_wo_cot") or self.segments > 0
+
+    @property
+    def segments(self) -> int:
+        """K of the step-wise utility, 0 for other reward types."""
+        step_wise = self.classmate_reward_type == "random_truncate_step_wise_utility"
+        return self.step_wise_segments if step_wise else 0
 
     @property
     def keep(self) -> KeepSpec:
@@ -345,10 +423,14 @@ class ClassmateRewardModelConfig:
             self.classmate_batch_size >= 1,
             f"reward_model.classmate_batch_size: {self.classmate_batch_size} is too small; write 1 or more",
         )
+        shown = self.classmate_cot_reward_configs
         _require(
-            self.cot_format != "plain" or self.classmate_cot_reward_configs.keep.kind != "all",
+            self.cot_format != "plain"
+            or shown.keep.kind != "all"
+            or shown.classmate_reward_type not in ("vanilla_reward", "remove_wo_cot")
+            or shown.classmate_continue_mode == "immediate_answer",
             f"reward_model.cot_format: plain hands over the answer too; write {_REWARD}.main_cot_keep_rate=0.5 or less "
-            "than all in another way",
+            "than all in another way, or classmate_continue_mode=immediate_answer",
         )
         object.__setattr__(self, "classmates", self._resolved_classmates())
 

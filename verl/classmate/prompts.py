@@ -4,7 +4,8 @@ One decision: token ids are built and sent, never a string that an engine would 
 token). The question goes through the classmate's chat template; the CoT is always re-encoded with the classmate's
 tokenizer, in which special tokens that the policy spelled out are plain text.
 
-    >>> prompt = build(messages, kept, tokenizer, markers=markers, classmate_markers=None, close=True, max_len=2048)
+    >>> prompt = build(messages, "3 + 4 = 7", tokenizer, markers=markers, classmate_markers=None, close=True,
+    ...                max_len=2048)
     >>> prompt.ids, prompt.outcome
     ([151644, 872, ...], <Outcome.ok: 'ok'>)
     >>> answer("\\n\\nThe answer is 7", closed=True, markers=markers)
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from verl.classmate.cot import CotMarkers, CotSpan, KeptCot, locate
+from verl.classmate.cot import CotKind, CotMarkers, CotSpan, KeptCot, locate
 from verl.classmate.errors import ConfigError
 from verl.classmate.scoring import Outcome
 
@@ -30,9 +31,14 @@ class ClassmatePrompt:
     ids: list[int] | None
     """Prompt in the classmate's own tokens; None if there is nothing to ask."""
     outcome: Outcome
-    """`ok`, or why there is no prompt: `empty_cot`, `too_long`."""
-    text: str | None
+    """`ok`, or `too_long`."""
+    text: str
     """The prompt as text, for people."""
+
+
+EXAMPLE = "\u2991classmate-cot-example\u2992"
+"""Content of the assistant turn in whose place `build` puts the example. Templates drop the thoughts of earlier turns,
+and would read control tokens that a model spelled out in it; so it is put in after templating, as plain text."""
 
 
 def handover(span: CotSpan, unfinished_cot: Literal["no_classmate", "close_and_score"]) -> Outcome:
@@ -62,7 +68,7 @@ def check_tokenizer(tokenizer: Any, name: str) -> None:
 
 def build(
     messages: Sequence[Mapping[str, Any]],
-    kept: KeptCot,
+    thought: str | None,
     tokenizer: Any,
     *,
     markers: CotMarkers,
@@ -71,53 +77,71 @@ def build(
     max_len: int,
     template_kwargs: Mapping[str, Any] | None = None,
     classmate_template: Literal["thought_block", "open_assistant_turn"] = "thought_block",
+    example: str | None = None,
+    cue: str = "",
 ) -> ClassmatePrompt:
     """The prompt of one classmate (spec 2.3).
 
     Args:
         messages: the row's chat, as the main model got it.
-        kept: the slice of the CoT.
+        thought: the slice of the CoT; empty for the question alone; None opens no thought at all.
         tokenizer: the classmate's.
         markers: the main model's, used where `classmate_markers` is None.
         close: whether the thought is closed; without meaning for `open_assistant_turn`.
         max_len: the classmate's context, of which at least one token must stay free.
         template_kwargs: for the chat template, for instance `enable_thinking`.
+        example: what stands in the place of an assistant turn with the content `EXAMPLE`.
+        cue: beginning of the answer, which the classmate goes on from.
 
     Raises:
         ConfigError: no chat template, or the template refuses these messages.
     """
-    if not kept.text.strip():
-        return ClassmatePrompt(ids=None, outcome=Outcome.empty_cot, text=None)
     inner = classmate_markers or markers
     key = json.dumps([list(map(dict, messages)), dict(template_kwargs or {})], sort_keys=True, default=str)
-    opening = inner if classmate_template == "thought_block" else None
+    opening = inner if thought is not None and classmate_template == "thought_block" else None
     check_tokenizer(tokenizer, tokenizer.name_or_path or "tokenizer")
-    text, prefix = _opened(tokenizer, str(tokenizer.chat_template), key, opening)
-    text += kept.text
-    ids = [*prefix, *_encode_plain(tokenizer, kept.text)]
+    # Pieces of the template's own text, in which control tokens count, and of text that a model wrote, in which they do
+    # not.
+    pieces: list[tuple[str, list[int]]] = []
+    for i, (text, ids) in enumerate(_opened(tokenizer, str(tokenizer.chat_template), key, opening)):
+        if i:
+            pieces.append((example or "", _encode_plain(tokenizer, example or "")))
+        pieces.append((text, list(ids)))
+    if thought:
+        pieces.append((thought, _encode_plain(tokenizer, thought)))
     if close and opening is not None:
-        text += opening.end
-        ids += _encode(tokenizer, opening.end)
-    if len(ids) + 1 > max_len:
-        return ClassmatePrompt(ids=None, outcome=Outcome.too_long, text=text)
-    return ClassmatePrompt(ids=ids, outcome=Outcome.ok, text=text)
+        pieces.append((opening.end, _encode(tokenizer, opening.end)))
+    if cue:
+        pieces.append((cue, _encode_plain(tokenizer, cue)))
+    whole = "".join(text for text, _ in pieces)
+    prompt_ids = [token for _, ids in pieces for token in ids]
+    if len(prompt_ids) + 1 > max_len:
+        return ClassmatePrompt(ids=None, outcome=Outcome.too_long, text=whole)
+    return ClassmatePrompt(ids=prompt_ids, outcome=Outcome.ok, text=whole)
 
 
 def answer(
-    continuation: str | Sequence[int], *, closed: bool, markers: CotMarkers | None, tokenizer: Any = None
+    continuation: str | Sequence[int],
+    *,
+    closed: bool,
+    markers: CotMarkers | None,
+    tokenizer: Any = None,
+    opened: bool = True,
 ) -> tuple[str | None, Outcome]:
     """What of a classmate's continuation is scored, and `ok` or `no_answer`.
 
     Behind a closed thought (or with `markers=None`, where there is no thought) everything; behind a prefix only what
-    follows the classmate's own close marker. Empty text is never scored. Token ids need the classmate's `tokenizer`.
+    follows the classmate's own close marker; where no thought was opened for it (`opened=False`), everything but a
+    thought of its own. Empty text is never scored. Token ids need the classmate's `tokenizer`.
     """
     if isinstance(continuation, str):
         text: str | None = continuation
-        if not closed and markers is not None:
+        if not closed and markers is not None and (opened or markers.start in continuation):
             _, found, text = continuation.partition(markers.end)
             text = text if found else None
     elif not closed and markers is not None:
-        text = locate(continuation, tokenizer, markers, preopened=True).output
+        span = locate(continuation, tokenizer, markers, preopened=opened)
+        text = span.text if span.kind is CotKind.no_marker else span.output
     else:
         text = locate(continuation, tokenizer, None).text
     text = (text or "").strip()
@@ -125,8 +149,12 @@ def answer(
 
 
 @lru_cache(maxsize=4096)
-def _opened(tokenizer: Any, template: str, key: str, opening: CotMarkers | None) -> tuple[str, tuple[int, ...]]:
-    """The templated question, with the thought opened: text and ids. The n rollouts of a prompt share it.
+def _opened(
+    tokenizer: Any, template: str, key: str, opening: CotMarkers | None
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """The templated chat, with the thought opened, in front of and behind the example: text and ids of each part.
+
+    The n rollouts of a prompt share it.
 
     `template` is the tokenizer's own and only tells cached entries apart.
     """
@@ -140,16 +168,21 @@ def _opened(tokenizer: Any, template: str, key: str, opening: CotMarkers | None)
             f"classmate {tokenizer.name_or_path}: its chat template refuses the roles [{roles}] ({error}); name "
             "another classmate or change the roles in the data"
         ) from error
-    if opening is None:
-        return text, tuple(_encode(tokenizer, text))
-    # With thinking switched off some templates end in an empty thought; ours takes its place.
-    empty_thought = re.escape(opening.start) + r"\s*" + re.escape(opening.end) + r"\s*\Z"
-    text = re.sub(empty_thought, "", text)
-    ids = _encode(tokenizer, text)
-    if not text.rstrip().endswith(opening.start):
-        text += opening.start
-        ids += _encode(tokenizer, opening.start)
-    return text, tuple(ids)
+    if opening is not None:
+        # With thinking switched off some templates end in an empty thought; ours takes its place.
+        empty_thought = re.escape(opening.start) + r"\s*" + re.escape(opening.end) + r"\s*\Z"
+        text = re.sub(empty_thought, "", text)
+    parts = text.split(EXAMPLE)
+    if len(parts) - 1 != sum(message.get("content") == EXAMPLE for message in messages):
+        raise ConfigError(
+            f"classmate {tokenizer.name_or_path}: its chat template changes or drops earlier assistant turns, which "
+            "help_other_* rewards need; name another classmate or give it another chat_template.jinja"
+        )
+    pieces = [(part, tuple(_encode(tokenizer, part))) for part in parts]
+    if opening is not None and not text.rstrip().endswith(opening.start):
+        last, ids = pieces[-1]
+        pieces[-1] = (last + opening.start, ids + tuple(_encode(tokenizer, opening.start)))
+    return tuple(pieces)
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:

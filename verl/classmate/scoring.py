@@ -83,6 +83,8 @@ class Continuation:
     """Index m of the classmate."""
     sample: int
     """Index s of the sample."""
+    view: int = 0
+    """Index v of what it was shown (`verl.classmate.views`)."""
     outcome: Outcome
     """What became of it."""
     text: str | None = None
@@ -93,11 +95,15 @@ class Continuation:
     """Why the engine stopped: stop, length, abort."""
     score: float | None = None
     """The verifier's raw score."""
+    consistency: float | None = None
+    """The verifier's raw score with the main model's answer for ground truth."""
+    error: str | None = None
+    """What the engine or the verifier said, where one of them failed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassmateScores:
-    """The rewards of one row. M classmates, S samples; NaN where there is no score."""
+    """The rewards of one row. V views, M classmates, S samples, K segments; NaN where there is no score."""
 
     main_score: float
     """Raw score of the main output."""
@@ -109,18 +115,20 @@ class ClassmateScores:
     """What became of the main output."""
     format_score: float
     """Format score of the main output."""
-    raw_scores_MS: np.ndarray
+    main_correct: bool
+    """Whether the main answer reaches the threshold that the condition tests."""
+    raw_scores_VMS: np.ndarray
     """Raw scores of the classmates' answers."""
-    scores_MS: np.ndarray
+    scores_VMS: np.ndarray
     """The same, directed."""
-    outcomes_MS: tuple[tuple[Outcome, ...], ...]
+    outcomes: tuple[Outcome, ...]
     """What became of every request."""
     classmate_score: float
-    """C, aggregated over samples and classmates."""
+    """C, aggregated over samples and classmates; where the reward type compares views, their difference."""
     best_classmate_score: float
-    """Best classmate's mean over its samples."""
+    """The best classmate's part of C."""
     avg_classmate_score: float
-    """Plain mean over classmates of their means over samples."""
+    """Plain mean over classmates of their parts of C."""
     gamma: float
     """Condition factor, 1, 0 or -1."""
     classmate_reward: float
@@ -131,7 +139,13 @@ class ClassmateScores:
     """F, the fused scalar; r where the classmate part is missing."""
     classmate_reward_weight: float
     """w."""
-    response_lengths_MS: np.ndarray
+    consistency_reward: float
+    """K, agreement of the classmates' answers with the main model's; 0 if not `consistency_valid`."""
+    consistency_valid: bool
+    """False: no consistency reward was asked for, or none could be had."""
+    segment_rewards_K: np.ndarray
+    """gamma u_k, what each segment of the CoT added to C; NaN where missing. Empty but for step-wise utility."""
+    response_lengths_VMS: np.ndarray
     """Generated tokens of every request that was answered."""
     cot_length: int
     """Tokens of the main model's CoT."""
@@ -139,18 +153,26 @@ class ClassmateScores:
     """Tokens of the main model's output."""
     cot_kind: CotKind
     """How the CoT was found."""
+    keep_rate: float
+    """Share of the CoT that was handed over."""
+    extra: Mapping[str, float]
+    """Further numbers of the reward type, for the log."""
 
     @property
     def asked(self) -> bool:
         """Whether any classmate was asked about this row."""
-        return any(outcome not in NOT_ASKED for outcomes in self.outcomes_MS for outcome in outcomes)
+        return any(outcome not in NOT_ASKED for outcome in self.outcomes)
+
+    @property
+    def scores_MS(self) -> np.ndarray:
+        """Directed scores of the fullest view."""
+        return self.scores_VMS[0]
 
     def extra_info(self) -> dict[str, float]:
         """All of it as numbers, with the same keys in every row of a run; NaN where the row is excluded (spec 7)."""
         nan = math.nan
-        outcomes = [outcome for row in self.outcomes_MS for outcome in row]
         weighted = self.classmate_reward_weight * self.classmate_reward
-        has_final = self.main_valid and (self.classmate_valid or not outcomes)
+        has_final = self.main_valid and (self.classmate_valid or not self.outcomes)
         base = self.base_reward if self.main_valid else nan
         info = {
             "base_reward": base,
@@ -168,18 +190,20 @@ class ClassmateScores:
             "classmate_valid": float(self.classmate_valid),
             "classmate_asked": float(self.asked),
             "final_reward": self.final_reward if has_final else nan,
-            "classmate_response_length": _nanmean(self.response_lengths_MS),
-            "classmate_max_tokens_len": _nanmax(self.response_lengths_MS),
+            "classmate_response_length": _nanmean(self.response_lengths_VMS),
+            "classmate_max_tokens_len": _nanmax(self.response_lengths_VMS),
+            "main_keep_rates": self.keep_rate if self.asked else nan,
             "main_cot_length": float(self.cot_length),
             "main_output_length": float(self.output_length),
             "unfinished_cot": float(self.cot_kind is CotKind.unfinished),
             "no_marker": float(self.cot_kind is CotKind.no_marker),
         }
+        info |= self.extra
         for index, scores_S in enumerate(self.scores_MS):
             info[f"classmate_{index}_score"] = _nanmean(scores_S)
-            info[f"classmate_{index}_response_length"] = _nanmean(self.response_lengths_MS[index])
+            info[f"classmate_{index}_response_length"] = _nanmean(self.response_lengths_VMS[:, index])
         for outcome in Outcome:
-            info[f"outcome_{outcome.value}"] = float(outcomes.count(outcome))
+            info[f"outcome_{outcome.value}"] = float(self.outcomes.count(outcome))
         return info
 
 
@@ -193,6 +217,9 @@ def score_row(
     weights: Sequence[float],
     samples: int,
     span: CotSpan,
+    views: int = 1,
+    classmate_scale: RewardScale | None = None,
+    keep_rate: float = 1.0,
     format_score: float = 0.0,
     format_weight: float = 0.0,
 ) -> ClassmateScores:
@@ -201,9 +228,13 @@ def score_row(
     Args:
         main_score: raw score of the main output; None if it has none.
         main_outcome: `ok`; a policy failure such as `unfinished_cot` or `no_answer`; or a failure of the verifier.
-        continuations: at most one per (classmate, sample); what is missing counts as `excluded`.
+        continuations: at most one per (view, classmate, sample); what is missing counts as `excluded`.
+        scale: of the verifier of the main output.
         weights: one per classmate (M); empty for baselines.
         samples: S.
+        views: V of this row; 1 if nobody was asked.
+        classmate_scale: of the verifier of the classmates' answers; None: the same.
+        keep_rate: share of the CoT that was handed over.
         format_score, format_weight: of the main output.
 
     Raises:
@@ -212,50 +243,80 @@ def score_row(
     score, base, main_valid = _main_reward(main_score, main_outcome, scale, config)
     if main_outcome is Outcome.ok and score is None:
         main_outcome = Outcome.judge_error
-    gamma = _gamma(base, main_valid, scale, config)
+    main_correct = main_valid and base >= _threshold(scale, config)
+    gamma = _gamma(main_correct, config) if main_valid else math.nan
     base += format_weight * format_score if main_valid and score is not None else 0.0
 
-    shape = (len(weights), samples)
-    raw_MS, lengths_MS = np.full(shape, math.nan), np.full(shape, math.nan)
-    outcomes = [[Outcome.excluded] * samples for _ in weights]
+    shape = (views, len(weights), samples)
+    raw_VMS, lengths_VMS, agreement_MS = (np.full(one, math.nan) for one in (shape, shape, shape[1:]))
+    outcomes = np.full(shape, Outcome.excluded, dtype=object)
     for item in continuations:
-        outcome = item.outcome
+        place, outcome = (item.view, item.classmate, item.sample), item.outcome
         if outcome is Outcome.ok and not _is_number(item.score):
             outcome = Outcome.judge_error
-        outcomes[item.classmate][item.sample] = outcome
+        outcomes[place] = outcome
         if outcome is Outcome.ok:
-            raw_MS[item.classmate, item.sample] = item.score
+            raw_VMS[place] = item.score
         if outcome in (Outcome.ok, Outcome.no_answer, Outcome.judge_error):
-            lengths_MS[item.classmate, item.sample] = item.token_length
-    scores_MS = np.vectorize(lambda x: directed(x, scale), otypes=[float])(raw_MS) if raw_MS.size else raw_MS
+            lengths_VMS[place] = item.token_length
+        if item.view == 0 and _is_number(item.consistency):
+            agreement_MS[place[1:]] = item.consistency
+    read = classmate_scale or scale
+    scores_VMS = np.vectorize(lambda x: directed(x, read), otypes=[float])(raw_VMS) if raw_VMS.size else raw_VMS
 
-    means_M = np.array([_nanmean(scores_S) for scores_S in scores_MS])
-    valid_M = ~np.isnan(means_M)
-    aggregated = _aggregate(means_M, valid_M, np.asarray(weights, dtype=float), config.classmate_aggregation)
+    def aggregate(values_M: np.ndarray) -> float:
+        return _aggregate(values_M, np.asarray(weights, dtype=float), config.classmate_aggregation)
+
+    means_VM = np.array([[_nanmean(scores_S) for scores_S in scores_MS] for scores_MS in scores_VMS])
+    gains_M = means_VM[0] - means_VM[-1] if config.compares_with_question_alone else means_VM[0]
+    aggregated = aggregate(gains_M)
     classmate_valid = not math.isnan(aggregated) and not math.isnan(gamma)
-    best = _nanmax(means_M)
+    best = _nanmax(gains_M)
     reward = gamma * aggregated if classmate_valid else 0.0
+
+    segments_K = np.full(config.segments, math.nan)
+    extra: dict[str, float] = {}
+    if config.compares_with_question_alone:
+        extra["classmate_with_cot_score"], extra["classmate_alone_score"] = (
+            _nanmean(means_VM[0]),
+            _nanmean(means_VM[-1]),
+        )
+        for k in range(1, views if config.segments and classmate_valid else 1):
+            segments_K[k - 1] = gamma * aggregate(means_VM[views - 1 - k] - means_VM[views - k])
+    consistency = (
+        aggregate(np.array([_nanmean(row) for row in agreement_MS])) if config.add_consistency_reward else math.nan
+    )
+    final = _fuse(base, reward, gamma * best, config) if classmate_valid else base
+    if config.add_consistency_reward:
+        extra["consistency_reward"] = consistency
+        final += 0.0 if math.isnan(consistency) else config.consistency_reward_weight * consistency
     return ClassmateScores(
         main_score=math.nan if score is None else score,
         base_reward=base,
         main_valid=main_valid,
         main_outcome=main_outcome,
         format_score=format_score,
-        raw_scores_MS=raw_MS,
-        scores_MS=scores_MS,
-        outcomes_MS=tuple(tuple(row) for row in outcomes),
+        main_correct=main_correct,
+        raw_scores_VMS=raw_VMS,
+        scores_VMS=scores_VMS,
+        outcomes=tuple(outcomes.flatten()),
         classmate_score=aggregated,
         best_classmate_score=best,
-        avg_classmate_score=_nanmean(means_M),
+        avg_classmate_score=_nanmean(gains_M),
         gamma=gamma,
         classmate_reward=reward,
         classmate_valid=classmate_valid,
-        final_reward=_fuse(base, reward, gamma * best, config) if classmate_valid else base,
+        final_reward=final,
         classmate_reward_weight=config.classmate_reward_weight,
-        response_lengths_MS=lengths_MS,
+        consistency_reward=0.0 if math.isnan(consistency) else consistency,
+        consistency_valid=not math.isnan(consistency),
+        segment_rewards_K=segments_K,
+        response_lengths_VMS=lengths_VMS,
         cot_length=span.cot_length,
         output_length=span.output_length,
         cot_kind=span.kind,
+        keep_rate=keep_rate,
+        extra=extra,
     )
 
 
@@ -282,27 +343,29 @@ def _main_reward(
     return None, scale.lowest, True
 
 
-def _gamma(base: float, main_valid: bool, scale: RewardScale, config: ClassmateCotRewardConfig) -> float:
-    """Condition factor (spec 3.2, D2); NaN if the main output has no score to test."""
-    if not main_valid:
-        return math.nan
+def _threshold(scale: RewardScale, config: ClassmateCotRewardConfig) -> float:
+    return scale.threshold if config.main_correct_threshold is None else config.main_correct_threshold
+
+
+def _gamma(main_correct: bool, config: ClassmateCotRewardConfig) -> float:
+    """Condition factor (spec 3.2, D2)."""
     condition = config.use_classmate_main_cond
     if condition in ("always", "no_classmate"):
         return float(condition == "always")
-    threshold = scale.threshold if config.main_correct_threshold is None else config.main_correct_threshold
-    if base >= threshold:
+    if main_correct:
         return 1.0
     return 0.0 if condition == "no_classmate_when_main_incorrect" else -1.0
 
 
-def _aggregate(means_M: np.ndarray, valid_M: np.ndarray, weights_M: np.ndarray, how: str) -> float:
-    """C of one row; weights are renormalised over the classmates that have a valid sample."""
+def _aggregate(values_M: np.ndarray, weights_M: np.ndarray, how: str) -> float:
+    """One number of all classmates'; weights are renormalised over those that have one."""
     if how == "max":
-        return _nanmax(means_M)
+        return _nanmax(values_M)
+    valid_M = ~np.isnan(values_M)
     total = float(weights_M[valid_M].sum()) if valid_M.size else 0.0
     if total == 0.0:
         return math.nan
-    return float((weights_M[valid_M] * means_M[valid_M]).sum() / total)
+    return float((weights_M[valid_M] * values_M[valid_M]).sum() / total)
 
 
 def _fuse(base: float, reward: float, best: float, config: ClassmateCotRewardConfig) -> float:

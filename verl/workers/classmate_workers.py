@@ -100,6 +100,7 @@ class ClassmateClient:
         seeds: Sequence[int],
         validate: bool,
         excluded: frozenset[int] = frozenset(),
+        max_new_tokens: int | None = None,
     ) -> list[Reply]:
         """One reply per seed, in order (S of them).
 
@@ -109,11 +110,12 @@ class ClassmateClient:
             seeds: one per sample.
             validate: use the validation's sampling settings.
             excluded: classmates that were taken out of the run.
+            max_new_tokens: a tighter limit than that of the settings.
         """
         if classmate in excluded:
             return [Reply(outcome=Outcome.excluded) for _ in seeds]
         settings = self._config.classmate_generation_configs.sampling(validate=validate)
-        room = max(1, self._max_model_len - len(prompt_ids))
+        room = min(max_new_tokens or settings.max_new_tokens, max(1, self._max_model_len - len(prompt_ids)))
         params = [
             {
                 "temperature": settings.temperature,

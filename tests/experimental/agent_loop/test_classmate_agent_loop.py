@@ -50,7 +50,14 @@ class Classmates:
         self.requests: list[dict[str, Any]] = []
 
     async def sample(
-        self, classmate: int, prompt_ids: list[int], *, seeds: Sequence[int], validate: bool, excluded: frozenset[int]
+        self,
+        classmate: int,
+        prompt_ids: list[int],
+        *,
+        seeds: Sequence[int],
+        validate: bool,
+        excluded: frozenset[int] = frozenset(),
+        max_new_tokens: int | None = None,
     ) -> list[Reply]:
         tokenizer = TOKENIZERS[CLASSMATES[classmate]]()
         self.requests.append(
@@ -127,6 +134,8 @@ def run(config: DictConfig, text: str, *, failing: dict[int, Outcome] | None = N
         "global_steps": 5,
         "is_validate": False,
         "excluded_classmates": (),
+        "judged_later": False,
+        "partner": "",
         **columns,
     }
 
@@ -139,7 +148,7 @@ def run(config: DictConfig, text: str, *, failing: dict[int, Outcome] | None = N
             dataset_cls=RLHFDataset,
             data_config=DictConfigWrap(config.data),
         )
-        loop.context = dataclasses.replace(loop.context, client=classmates)
+        loop.judge.client = classmates
         return await loop.run({"temperature": 1.0}, **row)
 
     return Row(output=asyncio.run(go()), policy=policy, classmates=classmates)
@@ -199,11 +208,11 @@ def test_seeds_follow_from_run_step_row_and_rollout(config: DictConfig) -> None:
 def test_without_a_whole_thought_nobody_is_asked(config: DictConfig, text: str, outcome: Outcome) -> None:
     row = run(config, text)
     assert row.classmates.requests == []
-    assert not row.output.scores.classmate_valid
+    assert not row.output.judged.scores.classmate_valid
     assert {s["outcome"] for c in row.record["classmates"] for s in c["samples"]} == {outcome.value}
     assert all(s["score"] is None for c in row.record["classmates"] for s in c["samples"])
     assert row.record["final_reward"] == row.record["base_reward"]
-    assert sum(row.output.classmate_mask) == 0
+    assert sum(row.output.judged.mask) == 0
 
 
 @pytest.mark.parametrize("outcome", [Outcome.timeout, Outcome.engine_error, Outcome.excluded])

@@ -50,7 +50,7 @@ def answers(*texts: str | None, outcome: Outcome = Outcome.timeout) -> list[Cont
 
 
 def score(text: str, continuations: list[Continuation], of: ClassmateCoTRewardManager, samples: int) -> ClassmateScores:
-    return asyncio.run(of.score(TASK, locate(text), continuations, samples=samples))
+    return asyncio.run(of.score(TASK, locate(text), continuations, samples=samples)).scores
 
 
 def test_is_the_registered_classmate_cot() -> None:
@@ -60,14 +60,14 @@ def test_is_the_registered_classmate_cot() -> None:
 def test_main_answer_and_classmates_are_held_against_the_same_truth() -> None:
     row = score(RIGHT, answers("It is 7.", "9", "8", "The answer is 7"), manager(), samples=2)
     assert row.base_reward == 1.0
-    assert row.raw_scores_MS.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert row.raw_scores_VMS.tolist() == [[[1.0, 0.0], [0.0, 1.0]]]
     assert (row.classmate_score, row.best_classmate_score, row.final_reward) == (0.5, 0.5, 1.5)
 
 
 def test_an_answer_that_did_not_come_is_not_scored() -> None:
     row = score(RIGHT, answers("7", None), manager(), samples=1)
-    assert row.outcomes_MS == ((Outcome.ok,), (Outcome.timeout,))
-    assert math.isnan(row.raw_scores_MS[1, 0])
+    assert row.outcomes == (Outcome.ok, Outcome.timeout)
+    assert math.isnan(row.raw_scores_VMS[0, 1, 0])
     assert row.classmate_score == 1.0, "the mean of those that answered"
     nobody = score(RIGHT, answers(None, None, outcome=Outcome.engine_error), manager(), samples=1)
     assert not nobody.classmate_valid
@@ -104,14 +104,26 @@ async def _awaited(**columns: Any) -> dict[str, float]:
 def test_a_function_of_the_users_replaces_the_verifier(function: Any) -> None:
     row = score(RIGHT, answers("7", "88"), manager(function), samples=1)
     fixed = 3 + 7 + len("hinted_arithmetic")
-    assert row.raw_scores_MS.tolist() == [[fixed + 1], [fixed + 2]]
+    assert row.raw_scores_VMS.tolist() == [[[fixed + 1], [fixed + 2]]]
 
 
 @pytest.mark.parametrize("nothing", [None, math.nan, math.inf])
 def test_a_score_that_is_no_number_is_a_failure_of_the_judge(nothing: float | None) -> None:
     row = score(RIGHT, answers("7", "8"), manager(lambda **_: nothing), samples=1)
     assert (row.main_outcome, row.main_valid) == (Outcome.judge_error, False)
-    assert row.outcomes_MS == ((Outcome.judge_error,), (Outcome.judge_error,))
+    assert row.outcomes == (Outcome.judge_error, Outcome.judge_error)
+
+
+def _broken(**_: Any) -> float:
+    raise KeyError("weight")
+
+
+def test_a_function_that_raises_fails_its_rows_and_not_the_run() -> None:
+    scored = asyncio.run(manager(_broken).score(TASK, locate(RIGHT), answers("7", "8"), samples=1))
+    assert (scored.scores.main_outcome, scored.scores.main_valid) == (Outcome.judge_error, False)
+    assert scored.main_error == "KeyError: 'weight'"
+    assert [item.outcome for item in scored.continuations] == [Outcome.judge_error] * 2
+    assert not scored.scores.classmate_valid
 
 
 @pytest.mark.parametrize(("text", "follows"), [("The answer is 9.", 1.0), ("It is 7.", 0.0)])

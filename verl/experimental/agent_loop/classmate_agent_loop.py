@@ -8,119 +8,81 @@ do.
     actor_rollout_ref.rollout.agent.agent_loop_manager_class=verl.experimental.agent_loop.classmate_agent_loop.ClassmateAgentLoopManager
 """
 
-import asyncio
 import json
-import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
 import torch
 from omegaconf import DictConfig, OmegaConf
-from tensordict import TensorDict
+from tensordict import NonTensorStack, TensorDict
 
-from verl.classmate import cot, prompts
-from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
-from verl.classmate.scoring import ClassmateScores, Continuation, Outcome
-from verl.classmate.seeds import request_seed, row_key
+from verl.classmate.config import from_mapping
+from verl.classmate.seeds import request_seed
+from verl.classmate.views import derangement
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
-from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
-from verl.utils import hf_tokenizer
 from verl.utils import tensordict_utils as tu
 from verl.utils.rollout_trace import rollout_trace_attr
 from verl.workers.classmate_workers import ClassmateClient, context_length
-from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask
+from verl.workers.reward_manager.classmate_cot import RowTask
+from verl.workers.row_judge import Answer, JudgedRow, RowJudge, partner_from_json
 
 AGENT_NAME = "classmate_cot"
 """Name in upstream's registry of agent loops."""
-
-_POLICY = -1
-"""Index that stands for the policy where seeds count classmates from 0."""
-
-_MARKER_TOKENS = 16
-"""Tokens at a prompt's end among which an open marker is looked for."""
 
 
 class ClassmateAgentLoopOutput(AgentLoopOutput):
     """Upstream's output plus what the advantage needs of a row."""
 
-    classmate_mask: list[int]
-    """(R,) 1 on the CoT tokens that were handed to the classmates."""
-    scores: Any
-    """`ClassmateScores` of the row."""
+    judged: Any
+    """The `JudgedRow`."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Adds the reward's parts as tensors: scalars per row, `classmate_mask` (R,), `classmate_scores` (M, S)."""
+        """Adds the reward's parts."""
+        judged = self.judged
         fields = super().as_dict()
-        # Upstream dumps the model, which turns the scores into a plain dictionary.
-        del fields["scores"]
-        scores: ClassmateScores = self.scores
-        fields["classmate_mask"] = torch.tensor(fields.pop("classmate_mask"), dtype=torch.int64)
-        for name in ("base_reward", "classmate_reward", "final_reward"):
-            fields[name] = torch.tensor(getattr(scores, name), dtype=torch.float32)
-        for name, flag in (
-            ("main_valid", scores.main_valid),
-            ("classmate_valid", scores.classmate_valid),
-            ("classmate_asked", scores.asked),
-        ):
-            fields[name] = torch.tensor(flag)
-        if scores.scores_MS.size:
-            fields["classmate_scores"] = torch.tensor(scores.scores_MS, dtype=torch.float32)
-        return fields
+        del fields["judged"]
+        return fields | advantage_fields(judged)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowContext:
-    """What every row of this process shares; built once."""
-
-    reward: ClassmateRewardModelConfig
-    """The typed `reward_model` node."""
-    tokenizers: tuple[Any, ...]
-    """One per classmate."""
-    client: ClassmateClient
-    """Asks the classmates."""
-    manager: ClassmateCoTRewardManager
-    """Scores."""
-    max_model_len: int
-    """Context of the classmates' engines."""
-    trains_with_classmates: bool
-    """Whether training rows are read too, or validation rows only."""
-    template_kwargs: Mapping[str, Any]
-    """Chat-template arguments, the policy's and the classmates'."""
-
-    @classmethod
-    def build(cls, config: DictConfig, tokenizer: Any) -> "RowContext":
-        """Loads the classmates' tokenizers and the verifier's settings from the whole config."""
-        container = OmegaConf.to_container(config, resolve=True)
-        reward = from_mapping(container["reward_model"], require_classmates=False)
-        tokenizers = tuple(hf_tokenizer(spec.model) for spec in reward.classmates)
-        for spec, one in zip(reward.classmates, tokenizers, strict=True):
-            prompts.check_tokenizer(one, spec.model)
-        length = context_length(config, reward)
-        return cls(
-            reward=reward,
-            tokenizers=tokenizers,
-            client=ClassmateClient(reward, max_model_len=length),
-            manager=ClassmateCoTRewardManager(config, tokenizer, get_custom_reward_fn(config)),
-            max_model_len=length,
-            trains_with_classmates=container["trainer"]["v1"]["trainer_mode"] == "classmate_cot",
-            template_kwargs=container["data"]["apply_chat_template_kwargs"] or {},
-        )
+def advantage_fields(judged: JudgedRow) -> dict[str, torch.Tensor]:
+    """What the advantage needs of a row: scalars, `classmate_mask` and `classmate_segments` (R,), `classmate_scores`
+    (M, S), `segment_rewards` (K,)."""
+    scores = judged.scores
+    fields = {"classmate_mask": torch.tensor(judged.mask, dtype=torch.int64)}
+    for name in ("base_reward", "classmate_reward", "final_reward", "consistency_reward"):
+        fields[name] = torch.tensor(getattr(scores, name), dtype=torch.float32)
+    for name in ("main_valid", "main_correct", "classmate_valid", "consistency_valid"):
+        fields[name] = torch.tensor(getattr(scores, name))
+    fields["classmate_asked"] = torch.tensor(scores.asked)
+    if scores.scores_MS.size:
+        fields["classmate_scores"] = torch.tensor(scores.scores_MS, dtype=torch.float32)
+    if scores.segment_rewards_K.size:
+        fields["classmate_segments"] = torch.tensor(judged.segments, dtype=torch.int64)
+        fields["segment_rewards"] = torch.tensor(scores.segment_rewards_K, dtype=torch.float32)
+    return fields
 
 
-_CONTEXTS: dict[int, tuple[DictConfig, RowContext]] = {}
-"""Contexts of this process by the identity of the config: upstream builds an agent loop per row."""
+def judged_extra_fields(judged: JudgedRow) -> dict[str, Any]:
+    """What metrics and dumps need of a row."""
+    record = json.dumps(judged.record, ensure_ascii=False, default=str)
+    return {"reward_extra_info": {**judged.info, "record": record}, "rewarded_at": time.time()}
 
 
-def row_context(config: DictConfig, tokenizer: Any) -> RowContext:
-    """The context of `config` in this process."""
-    if id(config) not in _CONTEXTS:
-        _CONTEXTS[id(config)] = (config, RowContext.build(config, tokenizer))
-    return _CONTEXTS[id(config)][1]
+_JUDGES: dict[int, tuple[DictConfig, RowJudge]] = {}
+"""Judges of this process by the identity of the config: upstream may build an agent loop per row."""
+
+
+def row_judge(config: DictConfig, tokenizer: Any) -> RowJudge:
+    """The judge of `config` in this process."""
+    if id(config) not in _JUDGES:
+        reward = from_mapping(OmegaConf.to_container(config.reward_model, resolve=True), require_classmates=False)
+        client = ClassmateClient(reward, max_model_len=context_length(config, reward))
+        _JUDGES[id(config)] = (config, RowJudge.build(config, tokenizer, client))
+    return _JUDGES[id(config)][1]
 
 
 class ClassmateAgentLoop(SingleTurnAgentLoop):
@@ -128,198 +90,53 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.context = row_context(self.config, self.tokenizer)
+        self.judge = row_judge(self.config, self.tokenizer)
 
-    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> ClassmateAgentLoopOutput:
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
         """One response of the policy, what the classmates make of its CoT, and the reward.
+
+        With the schedule `batched` the response alone: the trainer judges all rows when the policy sleeps.
 
         Args:
             sampling_params: upstream's, to which the row's seed is added.
             kwargs: dataset columns, `session_id`, `global_steps`, and the columns that our manager adds.
         """
-        extra_info = kwargs["extra_info"]
-        key = row_key(str(kwargs["data_source"]), extra_info["index"])
-        step, rollout = int(kwargs["global_steps"]), int(kwargs["session_id"])
-        seed = request_seed(self.context.reward.seed, step, key, rollout, _POLICY, 0)
-        answer = await super().run({**sampling_params, "seed": seed}, **kwargs)
-        responded_at = time.time()
-
-        markers = None if self.context.reward.cot_format == "plain" else self.context.reward.markers
-        span = cot.locate(
-            answer.response_ids,
-            self.tokenizer,
-            markers,
-            preopened=markers is not None and self._opens_thought(answer.prompt_ids, markers),
+        seed = self.judge.answer_seed(
+            str(kwargs["data_source"]),
+            kwargs["extra_info"]["index"],
+            int(kwargs["global_steps"]),
+            int(kwargs["session_id"]),
         )
-        config = self.context.reward.classmate_cot_reward_configs
-        kept = cot.keep(span, answer.response_ids, self.tokenizer, config.keep)
-        validate = bool(kwargs["is_validate"])
-        asks = bool(self.context.reward.classmates) and (validate or self.context.trains_with_classmates)
-        samples = self.context.reward.classmate_generation_configs.sampling(validate=validate).n if asks else 0
-
-        continuations: list[Continuation] = []
-        asked: list[str | None] = []
-        if asks:
-            continuations, asked = await self._generate_classmate_continuations(
-                kwargs["raw_prompt"],
-                span,
-                kept,
-                validate=validate,
-                excluded=frozenset(kwargs["excluded_classmates"]),
-                seeds=[
-                    [request_seed(self.context.reward.seed, step, key, rollout, m, s) for s in range(samples)]
-                    for m in range(len(self.context.tokenizers))
-                ],
-            )
-        task = RowTask(data_source=kwargs["data_source"], reward_model=kwargs["reward_model"], extra_info=extra_info)
-        scores = await self.context.manager.score(task, span, continuations, samples=samples)
-        handed_over_R = kept.mask if scores.asked else kept.mask * 0
-        follows = self.context.manager.follows_hint(task, span.output)
-        info: dict[str, Any] = scores.extra_info() | {"follows_hint": follows}
-        info["record"] = json.dumps(
-            {
-                "uid": None if validate else kwargs["uid"],
-                "step": step,
-                "rollout": rollout,
-                "data_source": task.data_source,
-                "index": extra_info["index"],
-                "question": kwargs["raw_prompt"][-1]["content"],
-                "ground_truth": task.reward_model.get("ground_truth"),
-                "response": span.text,
-                "cot": span.cot,
-                "cot_kind": span.kind.value,
-                "kept_cot": kept.text,
-                "output": span.output,
-                "main_outcome": scores.main_outcome.value,
-                "classmates": self._record_classmates(asked, continuations, scores),
-                "base_reward": _number(scores.base_reward if scores.main_valid else math.nan),
-                "classmate_score": _number(scores.classmate_score),
-                "gamma": _number(scores.gamma),
-                "classmate_reward": _number(scores.classmate_reward if scores.classmate_valid else math.nan),
-                "final_reward": _number(scores.final_reward if scores.main_valid else math.nan),
-                "main_valid": scores.main_valid,
-                "classmate_valid": scores.classmate_valid,
-                "follows_hint": _number(follows),
-                "response_tokens": len(answer.response_ids),
-                "handed_over_tokens": int(handed_over_R.sum()),
-            },
-            ensure_ascii=False,
-        )
-        fields = {name: getattr(answer, name) for name in AgentLoopOutput.model_fields}
-        fields["extra_fields"] = {
-            **answer.extra_fields,
-            "reward_extra_info": info,
-            "responded_at": responded_at,
-            "rewarded_at": time.time(),
-        }
-        fields["reward_score"] = scores.final_reward if scores.main_valid else 0.0
-        return ClassmateAgentLoopOutput(**fields, classmate_mask=handed_over_R.tolist(), scores=scores)
-
-    def _opens_thought(self, prompt_ids: list[int], markers: cot.CotMarkers) -> bool:
-        """Whether the chat template has already written the open marker."""
-        ending = self.tokenizer.decode(prompt_ids[-_MARKER_TOKENS:], skip_special_tokens=False)
-        return ending.rstrip().endswith(markers.start)
-
-    async def _generate_classmate_continuations(
-        self,
-        messages: list[Mapping[str, Any]],
-        span: cot.CotSpan,
-        kept: cot.KeptCot,
-        *,
-        validate: bool,
-        excluded: frozenset[int],
-        seeds: list[list[int]],
-    ) -> tuple[list[Continuation], list[str | None]]:
-        """Asks all M classmates at once; S continuations each, and the prompt each was given as text."""
-        per_classmate = await asyncio.gather(
-            *(
-                self._ask(m, messages, span, kept, validate=validate, excluded=excluded, seeds=seeds[m])
-                for m in range(len(seeds))
-            )
-        )
-        return [item for items, _ in per_classmate for item in items], [text for _, text in per_classmate]
-
-    async def _ask(
-        self,
-        m: int,
-        messages: list[Mapping[str, Any]],
-        span: cot.CotSpan,
-        kept: cot.KeptCot,
-        *,
-        validate: bool,
-        excluded: frozenset[int],
-        seeds: list[int],
-    ) -> tuple[list[Continuation], str | None]:
-        reward, tokenizer = self.context.reward, self.context.tokenizers[m]
-        config = reward.classmate_cot_reward_configs
-        outcome = prompts.handover(span, config.unfinished_cot)
-        if outcome is not Outcome.ok:
-            return [Continuation(classmate=m, sample=s, outcome=outcome) for s in range(len(seeds))], None
-        close = prompts.should_close(kept, config.classmate_close_marker)
-        prompt = prompts.build(
-            messages,
-            kept,
-            tokenizer,
-            markers=reward.markers,
-            classmate_markers=reward.classmate_markers,
-            close=close,
-            max_len=self.context.max_model_len,
-            template_kwargs=self.context.template_kwargs,
-            classmate_template=config.classmate_template,
-        )
-        if prompt.ids is None:
-            return [Continuation(classmate=m, sample=s, outcome=prompt.outcome) for s in range(len(seeds))], None
-        replies = await self.context.client.sample(m, prompt.ids, seeds=seeds, validate=validate, excluded=excluded)
-        in_thought = config.classmate_template == "thought_block"
-        continuations = []
-        for s, reply in enumerate(replies):
-            text, outcome = None, reply.outcome
-            if outcome is Outcome.ok:
-                text, outcome = prompts.answer(
-                    list(reply.token_ids),
-                    closed=close,
-                    markers=reward.classmate_markers if in_thought else None,
-                    tokenizer=tokenizer,
-                )
-            continuations.append(
-                Continuation(
-                    classmate=m,
-                    sample=s,
-                    outcome=outcome,
-                    text=text,
-                    token_length=len(reply.token_ids),
-                    finish_reason=reply.finish_reason,
-                )
-            )
-        return continuations, prompt.text
-
-    def _record_classmates(
-        self, asked: list[str | None], continuations: list[Continuation], scores: ClassmateScores
-    ) -> list[dict[str, Any]]:
-        """What each classmate was asked and answered, for the dump."""
-        return [
-            {
-                "model": self.context.reward.classmates[m].model,
-                "prompt": prompt,
-                "samples": [
-                    {
-                        "outcome": scores.outcomes_MS[m][item.sample].value,
-                        "text": item.text,
-                        "tokens": item.token_length,
-                        "finish_reason": item.finish_reason,
-                        "score": _number(scores.raw_scores_MS[m, item.sample]),
-                    }
-                    for item in continuations
-                    if item.classmate == m
-                ],
-            }
-            for m, prompt in enumerate(asked)
-        ]
+        output = await super().run({**sampling_params, "seed": seed}, **kwargs)
+        output.extra_fields["responded_at"] = time.time()
+        if kwargs["judged_later"]:
+            return output
+        answer = answer_of(output.prompt_ids, output.response_ids, kwargs)
+        judged = await self.judge.judge(answer, excluded=frozenset(kwargs["excluded_classmates"]))
+        fields = {name: getattr(output, name) for name in AgentLoopOutput.model_fields}
+        fields["extra_fields"] = output.extra_fields | judged_extra_fields(judged)
+        fields["reward_score"] = judged.scores.final_reward if judged.scores.main_valid else 0.0
+        return ClassmateAgentLoopOutput(**fields, judged=judged)
 
 
-def _number(value: float) -> float | None:
-    """JSON has no NaN."""
-    return float(value) if math.isfinite(value) else None
+def answer_of(prompt_ids: Sequence[int], response_ids: Sequence[int], columns: Mapping[str, Any]) -> Answer:
+    """What the policy wrote, from tokens and the columns of upstream's row."""
+    validate = bool(columns["is_validate"])
+    return Answer(
+        messages=columns["raw_prompt"],
+        prompt_ids=prompt_ids,
+        response_ids=response_ids,
+        task=RowTask(
+            data_source=str(columns["data_source"]),
+            reward_model=columns["reward_model"],
+            extra_info=columns["extra_info"],
+        ),
+        uid=None if validate else str(columns["uid"]),
+        step=int(columns["global_steps"]),
+        rollout=int(columns["session_id"]),
+        validate=validate,
+        partner=partner_from_json(columns["partner"]),
+    )
 
 
 class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc, name-defined]
@@ -363,18 +180,51 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
 
 class ClassmateAgentLoopManager(AgentLoopManagerTQ):
-    """Upstream's manager, which tells each row whether it validates and which classmates are out of the run."""
+    """Upstream's manager, which tells each row what it needs to know of the run and of the rest of its batch."""
 
     excluded_classmates: Callable[[], frozenset[int]] = staticmethod(frozenset)
-    """Set by the trainer."""
+    """Classmates that are out of the run; set by the trainer."""
+
+    judged_later: bool = False
+    """Whether the trainer judges the rows (schedule `batched`); set by the trainer."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(ClassmateAgentLoopWorker)
+        reward = from_mapping(OmegaConf.to_container(self.config.reward_model, resolve=True), require_classmates=False)
+        self._seed = reward.seed
+        self._pairs = reward.classmate_cot_reward_configs.classmate_reward_type == "help_other_questions"
 
     def generate_sequences(self, prompts: TensorDict) -> None:
-        """Dispatches a batch without waiting, with the two columns added."""
+        """Dispatches a batch without waiting, with our columns added."""
         validate = bool(prompts["validate"]) if "validate" in prompts else False
         tu.assign_non_tensor_data(prompts, "is_validate", validate)
         tu.assign_non_tensor_data(prompts, "excluded_classmates", tuple(sorted(self.excluded_classmates())))
+        tu.assign_non_tensor_data(prompts, "judged_later", self.judged_later)
+        prompts["partner"] = NonTensorStack(*self._partners(prompts))
         super().generate_sequences(prompts)
+
+    def _partners(self, prompts: TensorDict) -> list[str]:
+        """For each prompt the other one that `help_other_questions` pairs it with, as JSON; empty if there is none."""
+        step = int(prompts["global_steps"])
+        partners = derangement(len(prompts), request_seed(self._seed, step, "partners", 0, 0, 0)) if self._pairs else []
+        if not partners:
+            return [""] * len(prompts)
+        columns = {name: list(prompts[name]) for name in ("raw_prompt", "data_source", "reward_model", "extra_info")}
+        return [
+            json.dumps(
+                {
+                    "question": columns["raw_prompt"][j][-1]["content"],
+                    "data_source": str(columns["data_source"][j]),
+                    "reward_model": columns["reward_model"][j],
+                    "extra_info": columns["extra_info"][j],
+                },
+                default=_plain,
+            )
+            for j in partners
+        ]
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and arrays of a parquet row, for JSON."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)

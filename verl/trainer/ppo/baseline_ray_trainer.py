@@ -9,11 +9,13 @@ written down and saved where its metrics are complete, so that a checkpoint neve
     >>> trainer.fit()
 """
 
+import asyncio
 import json
 import math
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,6 +30,13 @@ from transfer_queue import KVBatchMeta
 from verl.classmate import scoring
 from verl.classmate.config import AdvantageConfig, ClassmateRewardModelConfig, algorithm_from_mapping, from_mapping
 from verl.classmate.seeds import row_key
+from verl.experimental.agent_loop.classmate_agent_loop import (
+    advantage_fields,
+    answer_of,
+    judged_extra_fields,
+    row_judge,
+)
+from verl.experimental.reward_loop import RewardLoopManager
 from verl.protocol import DataProto
 from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.console import Console
@@ -42,7 +51,9 @@ from verl.trainer.run_folder import RunFolder
 from verl.trainer.session import settle, start_ray
 from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.classmate_workers import ClassmateGroup
+from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge
 from verl.workers.utils.padding import response_to_nested
 
 POLL_INTERVAL_S = 0.05
@@ -73,6 +84,12 @@ class OrderedReplayBuffer(ReplayBuffer):
         return KVBatchMeta(
             partition_id=partition_id, keys=[batch.keys[i] for i in order], tags=[batch.tags[i] for i in order]
         )
+
+
+class _RewardsComeLater(RewardLoopManager):
+    """Tells upstream that no reward is computed while the policy is awake (it asks for these handles)."""
+
+    reward_loop_worker_handles = None
 
 
 def _row_order(key: str) -> tuple[int, str, int, int]:
@@ -167,11 +184,14 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         if self.classmates is not None:
             classmates = self.classmates
             manager.excluded_classmates = lambda: classmates.excluded
+            manager.judged_later = self.judges_batches
         return manager
 
     def _setup(self) -> None:
         self._init_classmate_workers()
         super()._setup()
+        if self.judges_batches:
+            self.reward_loop_manager.__class__ = _RewardsComeLater
 
     def _init_classmate_workers(self) -> None:
         """Starts the classmates that need no GPU pool, which load while the policy's own models do."""
@@ -269,7 +289,65 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         super().on_step_end()
         if self.classmates is not None:
             self.classmates.heal()
-            self.classmates.wake_up()
+            if not self.judges_batches:
+                self.classmates.wake_up()
+
+    # Schedule `batched`.
+
+    @property
+    def judges_batches(self) -> bool:
+        """Whether rows are judged here, all at once while the policy sleeps, and not where they are made."""
+        return bool(self.reward_config.classmates) and self.reward_config.classmate_schedule == "batched"
+
+    def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:
+        """Upstream's place for helpers that share the policy's GPU: it has just put the policy to sleep."""
+        fields = [
+            *("prompts", "responses", "raw_prompt", "data_source", "reward_model", "extra_info", "extra_fields", "uid"),
+            *("global_steps", "session_id", "is_validate", "excluded_classmates", "partner"),
+        ]
+        rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+        prompts, responses = rows.pop("prompts").unbind(), rows.pop("responses").unbind()
+        columns = {name: _as_list(rows[name]) for name in fields[2:]}
+        answers = [
+            answer_of(prompts[i].tolist(), responses[i].tolist(), {name: column[i] for name, column in columns.items()})
+            for i in range(len(batch))
+        ]
+        judged = asyncio.run(self._judge_batch(answers, frozenset(columns["excluded_classmates"][0])))
+        extra_fields = [
+            given | judged_extra_fields(row) for given, row in zip(columns["extra_fields"], judged, strict=True)
+        ]
+        rewards = [row.scores.final_reward if row.scores.main_valid else 0.0 for row in judged]
+        scores = [torch.zeros(len(response)) for response in responses]
+        for score_R, reward in zip(scores, rewards, strict=True):
+            score_R[-1] = reward
+        written = list_of_dict_to_tensordict(
+            [
+                {"rm_scores": score_R, "extra_fields": extra} | advantage_fields(row)
+                for score_R, extra, row in zip(scores, extra_fields, judged, strict=True)
+            ]
+        )
+        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=written)
+        return batch
+
+    async def _judge_batch(self, answers: Sequence[Answer], excluded: frozenset[int]) -> list[JudgedRow]:
+        judge = row_judge(self.config, self.tokenizer)
+        rows = [judge.read(answer) for answer in answers]
+        asked = await self._generate_classmate_continuations(judge, rows, excluded)
+        return list(await asyncio.gather(*(judge.score(row, one) for row, one in zip(rows, asked, strict=True))))
+
+    async def _generate_classmate_continuations(
+        self, judge: RowJudge, rows: Sequence[ReadRow], excluded: frozenset[int]
+    ) -> list[list[Asked]]:
+        """Shows all rows to one classmate after the other, each awake only while it is asked; per row, M entries."""
+        assert self.classmates is not None, "rows are judged here only where there are classmates"
+        asked: list[list[Asked]] = [[] for _ in rows]
+        for m in range(judge.classmates):
+            chosen = [i for i, row in enumerate(rows) if m in judge.asks(row)]
+            async with self.classmates.awake(m):
+                replies = await asyncio.gather(*(judge.ask(rows[i], m, excluded=excluded) for i in chosen))
+            for i, reply in zip(chosen, replies, strict=True):
+                asked[i].append(reply)
+        return asked
 
     # Advantage.
 
@@ -428,6 +506,11 @@ def _first_where(values_R: torch.Tensor, chosen_R: torch.Tensor) -> float | None
     """The advantage is constant on either side of the CoT mask; None where a side has no token."""
     chosen = values_R[chosen_R[: values_R.shape[0]]]
     return float(chosen[0]) if chosen.numel() else None
+
+
+def _as_list(column: Any) -> list[Any]:
+    """A column of one value per row, whatever container the queue has put it in."""
+    return column.tolist() if hasattr(column, "tolist") else list(column)
 
 
 def _fit_width(mask_BX: torch.Tensor, width: int) -> torch.Tensor:

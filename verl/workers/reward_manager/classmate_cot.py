@@ -4,11 +4,13 @@ Decision: one verifier, chosen by the row's exact data source, scores both with 
 and what is only logged is decided in `verl.classmate.scoring`, not here.
 
     >>> manager = ClassmateCoTRewardManager(config, tokenizer)
-    >>> scores = await manager.score(row, span, continuations)
-    >>> scores.base_reward, scores.classmate_reward
+    >>> scored = await manager.score(task, span, continuations, samples=1)
+    >>> scored.scores.base_reward, scored.scores.classmate_reward
 """
 
+import asyncio
 import inspect
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +26,8 @@ from verl.experimental.reward_loop.reward_manager.base import RawRewardFn, Rewar
 from verl.protocol import DataProto
 from verl.utils.reward_score.cot_monitor import get_verifier
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RowTask:
@@ -37,6 +41,28 @@ class RowTask:
     """The dataset column of that name."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoredRow:
+    """A row's rewards and what they were made of."""
+
+    scores: ClassmateScores
+    """The rewards."""
+    continuations: tuple[Continuation, ...]
+    """As they came, with scores and final outcomes."""
+    main_error: str | None
+    """What the verifier said if it failed on the main output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Verdict:
+    """What a verifier made of one text."""
+
+    score: float | None = None
+    """The raw score; None if it has none."""
+    error: str | None = None
+    """Why not, if the verifier failed."""
+
+
 @register("classmate_cot")
 class ClassmateCoTRewardManager(RewardManagerBase):
     """The reward manager `classmate_cot`."""
@@ -48,66 +74,98 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         self.reward_config: ClassmateRewardModelConfig = from_mapping(container, require_classmates=False)
 
     async def score(
-        self, task: RowTask, span: cot.CotSpan, continuations: Sequence[Continuation], *, samples: int
-    ) -> ClassmateScores:
+        self,
+        task: RowTask,
+        span: cot.CotSpan,
+        continuations: Sequence[Continuation],
+        *,
+        samples: int,
+        views: int = 1,
+        keep_rate: float = 1.0,
+        classmate_task: RowTask | None = None,
+    ) -> ScoredRow:
         """Rewards of one row.
 
         Args:
             task: the row.
             span: its located CoT and output.
             continuations: the classmates' answers, without scores.
-            samples: S, requests per classmate.
+            samples: S, requests per classmate and view.
+            views: V, what each classmate was shown.
+            keep_rate: share of the CoT that was handed over.
+            classmate_task: what the classmates answered, if another question than the row's.
         """
-        verifier = get_verifier(task.data_source)
-        low, high = verifier.reward_range
-        scale = RewardScale(
-            direction=verifier.reward_direction, low=low, high=high, threshold=verifier.main_correct_threshold
+        config = self.reward_config.classmate_cot_reward_configs
+        main, main_outcome = await self._main_score(task, span)
+        reference = None
+        if config.add_consistency_reward and main_outcome is Outcome.ok and span.output is not None:
+            reference = get_verifier(task.data_source).reference_answer(span.output)
+        scored = await asyncio.gather(
+            *(self._score_continuation(classmate_task or task, item, reference) for item in continuations)
         )
-        main_score, main_outcome = await self._main_score(task, span)
-        scored = [replace(item, score=await self.compute_classmate_score(task, item)) for item in continuations]
-        return score_row(
-            main_score=main_score,
+        scores = score_row(
+            main_score=main.score,
             main_outcome=main_outcome,
             continuations=scored,
-            scale=scale,
-            config=self.reward_config.classmate_cot_reward_configs,
-            weights=self.reward_config.classmate_weights if self.reward_config.classmates else (),
+            scale=_scale(task),
+            classmate_scale=None if classmate_task is None else _scale(classmate_task),
+            config=config,
+            weights=self.reward_config.classmate_weights if self.reward_config.classmates and samples else (),
             samples=samples,
+            views=views,
             span=span,
+            keep_rate=keep_rate,
             format_score=float(span.closed),
             format_weight=self.reward_config.format_weight,
         )
+        return ScoredRow(scores=scores, continuations=tuple(scored), main_error=main.error)
 
-    async def _main_score(self, task: RowTask, span: cot.CotSpan) -> tuple[float | None, Outcome]:
+    async def _main_score(self, task: RowTask, span: cot.CotSpan) -> tuple[_Verdict, Outcome]:
         if span.output is None:
-            return None, Outcome.unfinished_cot
+            return _Verdict(), Outcome.unfinished_cot
         if not span.output.strip():
-            return None, Outcome.no_answer
-        score = await self._verify(task, span.output)
-        return (None, Outcome.judge_error) if score is None else (score, Outcome.ok)
+            return _Verdict(), Outcome.no_answer
+        verdict = await self._verify(task, span.output, task.reward_model.get("ground_truth"))
+        return verdict, Outcome.judge_error if verdict.score is None else Outcome.ok
+
+    async def _score_continuation(self, task: RowTask, item: Continuation, reference: str | None) -> Continuation:
+        if item.outcome is not Outcome.ok or item.text is None:
+            return item
+        verdict = await self._verify(task, item.text, task.reward_model.get("ground_truth"))
+        agreement = await self._verify(task, item.text, reference) if reference is not None else _Verdict()
+        return replace(
+            item,
+            outcome=Outcome.judge_error if verdict.score is None else Outcome.ok,
+            score=verdict.score,
+            consistency=agreement.score,
+            error=verdict.error or item.error,
+        )
 
     async def compute_classmate_score(self, task: RowTask, continuation: Continuation) -> float | None:
         """The verifier's raw score of one classmate's answer; None where there is no answer to score."""
-        if continuation.outcome is not Outcome.ok or continuation.text is None:
-            return None
-        return await self._verify(task, continuation.text)
+        return (await self._score_continuation(task, continuation, None)).score
 
-    async def _verify(self, task: RowTask, text: str) -> float | None:
-        ground_truth = task.reward_model.get("ground_truth")
-        if self.compute_score is None:
-            result = get_verifier(task.data_source).compute_score(text, ground_truth)
-        else:
-            result = self.compute_score(
-                data_source=task.data_source,
-                solution_str=text,
-                ground_truth=ground_truth,
-                extra_info=dict(task.extra_info),
-            )
-        if inspect.isawaitable(result):
-            result = await result
-        if isinstance(result, Mapping):
-            result = result["score"]
-        return None if result is None or not math.isfinite(result) else float(result)
+    async def _verify(self, task: RowTask, text: str, ground_truth: str | None) -> _Verdict:
+        """One verdict; a verifier or custom function that raises is a failure of that row, not of the run."""
+        try:
+            if self.compute_score is None:
+                result = get_verifier(task.data_source).compute_score(text, ground_truth)
+            else:
+                result = self.compute_score(
+                    data_source=task.data_source,
+                    solution_str=text,
+                    ground_truth=ground_truth,
+                    extra_info=dict(task.extra_info),
+                )
+            if inspect.isawaitable(result):
+                result = await result
+            if isinstance(result, Mapping):
+                result = result["score"]
+            score = None if result is None else float(result)
+        except Exception as error:
+            logger.exception("the verifier of %s failed", task.data_source)
+            return _Verdict(error=f"{type(error).__name__}: {error}")
+        return _Verdict(score=score if score is not None and math.isfinite(score) else None)
 
     def follows_hint(self, task: RowTask, text: str | None) -> float:
         """1 or 0 for an answer to a row with a wrong hint, NaN for every other row."""
@@ -132,5 +190,14 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         )
         markers = None if self.reward_config.cot_format == "plain" else self.reward_config.markers
         span = cot.locate(item.batch["responses"][:length].tolist(), self.tokenizer, markers)
-        scores = await self.score(task, span, [], samples=0)
+        scores = (await self.score(task, span, [], samples=0)).scores
         return {"reward_score": scores.final_reward, "reward_extra_info": scores.extra_info()}
+
+
+def _scale(task: RowTask) -> RewardScale:
+    """How the scores of a row's verifier are read."""
+    verifier = get_verifier(task.data_source)
+    low, high = verifier.reward_range
+    return RewardScale(
+        direction=verifier.reward_direction, low=low, high=high, threshold=verifier.main_correct_threshold
+    )

@@ -51,6 +51,10 @@ class BaseVerifier(ABC):
         score = self.compute_score(text, hinted)
         return int(score is not None and score >= self.main_correct_threshold)
 
+    def reference_answer(self, output: str) -> str | None:
+        """An output as ground truth for another's (the consistency reward); None if it gives no answer."""
+        return output.strip() or None
+
     def process_doc(self, row: Mapping[str, Any]) -> str | None:
         """The ground truth of a row of a data set, as `compute_score` takes it."""
         return row["reward_model"]["ground_truth"]

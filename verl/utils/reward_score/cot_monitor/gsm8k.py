@@ -44,3 +44,8 @@ class GSM8KVerifier(BaseVerifier):
         if truth is None or not text.strip():
             return None
         return float(marked_answer(text) == truth)
+
+    def reference_answer(self, output: str) -> str | None:
+        """The marked answer of the output."""
+        marked = marked_answer(output)
+        return None if marked is None else format(marked, "f")

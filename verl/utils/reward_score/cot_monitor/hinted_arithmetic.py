@@ -21,3 +21,8 @@ class HintedArithmeticVerifier(BaseVerifier):
         if truth is None or not text.strip():
             return None
         return float(all_numbers(text)[-1:] == [truth])
+
+    def reference_answer(self, output: str) -> str | None:
+        """The last number of the output."""
+        numbers = all_numbers(output)
+        return format(numbers[-1], "f") if numbers else None

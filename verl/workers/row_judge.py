@@ -1,0 +1,407 @@
+"""A row from the policy's answer to its rewards: find the thought, show it to the classmates, score both, write it.
+
+Decision: nothing here knows where rows come from or where classmates run. The agent loop (schedule `streamed`), the
+trainer (`batched`) and whoever judges a row again from a dump do it with these steps, and so agree on it.
+
+    >>> judge = RowJudge.build(config, tokenizer, client)
+    >>> row = judge.read(answer)                                  # pure: views, masks, prompts' texts
+    >>> asked = [await judge.ask(row, m) for m in range(judge.classmates)]
+    >>> judged = await judge.score(row, asked)
+    >>> judged.scores.final_reward, judged.record["classmates"][0]["samples"]
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+
+from verl.classmate import cot, prompts
+from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.classmate.scoring import ClassmateScores, Continuation, Outcome
+from verl.classmate.seeds import request_seed, row_key
+from verl.classmate.views import Partner, RowViews, View, row_views, similar_partner
+from verl.trainer.ppo.reward import get_custom_reward_fn
+from verl.utils import hf_tokenizer
+from verl.workers.classmate_workers import Reply, context_length
+from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask
+
+_POLICY = -1
+"""Index that stands for the policy where seeds count classmates from 0."""
+
+_ANSWER, _CUTS = 0, 1
+"""What the policy's seeds of a row are for."""
+
+_MARKER_TOKENS = 16
+"""Tokens at a prompt's end among which an open marker is looked for."""
+
+
+class Asks(Protocol):
+    """What a judge needs of a `ClassmateClient`."""
+
+    async def sample(
+        self,
+        classmate: int,
+        prompt_ids: list[int],
+        *,
+        seeds: Sequence[int],
+        validate: bool,
+        excluded: frozenset[int] = ...,
+        max_new_tokens: int | None = ...,
+    ) -> list[Reply]:
+        """One reply per seed, in order; never raises for a failing classmate."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the policy wrote, and about what."""
+
+    messages: Sequence[Mapping[str, Any]]
+    """The chat that it answered."""
+    prompt_ids: Sequence[int]
+    """The same in its tokens; only the end is looked at."""
+    response_ids: Sequence[int]
+    """(R,) what it wrote."""
+    task: RowTask
+    """Data source, ground truth and the rest of the dataset's row."""
+    uid: str | None
+    """Of the prompt; None in validation, where verl's is random."""
+    step: int
+    """Global step."""
+    rollout: int
+    """Which of the n answers to the prompt this is."""
+    validate: bool
+    """Validation rows are sampled with the validation's settings."""
+    partner: Partner | None = None
+    """The other question of `help_other_questions`."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReadRow:
+    """An answer whose thought was found and cut."""
+
+    answer: Answer
+    """As it came."""
+    span: cot.CotSpan
+    """Where the thought is."""
+    shown: RowViews
+    """What the classmates are shown."""
+    samples: int
+    """S; 0 where nobody is asked (baselines)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What one classmate was asked about a row, and answered."""
+
+    prompts: tuple[str | None, ...]
+    """One per view, as text; None where it was not asked."""
+    continuations: tuple[Continuation, ...]
+    """Views x S, without scores."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class JudgedRow:
+    """Everything that is known of a row but its advantage."""
+
+    scores: ClassmateScores
+    """The rewards."""
+    mask: np.ndarray
+    """(R,) 1 on the tokens that were handed to the classmates."""
+    segments: np.ndarray
+    """(R,) segment of each of these tokens, 0 where there is none."""
+    info: dict[str, float]
+    """Numbers, with the same keys in every row of a run."""
+    record: dict[str, Any]
+    """The row's line in the dump."""
+
+
+class RowJudge:
+    """Judges rows; made once per process."""
+
+    def __init__(
+        self,
+        *,
+        reward: ClassmateRewardModelConfig,
+        tokenizer: Any,
+        tokenizers: Sequence[Any],
+        client: Asks,
+        manager: ClassmateCoTRewardManager,
+        max_model_len: int,
+        template_kwargs: Mapping[str, Any],
+        trains_with_classmates: bool,
+    ) -> None:
+        """Keeps its parts.
+
+        Args:
+            reward: the typed `reward_model` node.
+            tokenizer: the policy's.
+            tokenizers: one per classmate.
+            client: asks the classmates.
+            manager: scores.
+            max_model_len: context of the classmates' engines, in their own tokens.
+            template_kwargs: chat-template arguments, the policy's and the classmates'.
+            trains_with_classmates: whether training rows are shown to them too, or validation rows only.
+        """
+        self.reward = reward
+        self.client = client
+        self.manager = manager
+        self._tokenizer = tokenizer
+        self._tokenizers = tokenizers
+        self._max_model_len = max_model_len
+        self._template_kwargs = template_kwargs
+        self._trains_with_classmates = trains_with_classmates
+        self._markers = None if reward.cot_format == "plain" else reward.markers
+
+    @classmethod
+    def build(cls, config: DictConfig, tokenizer: Any, client: Asks) -> "RowJudge":
+        """Loads the classmates' tokenizers and the verifier's settings from the whole config.
+
+        Raises:
+            ConfigError: a classmate that cannot be asked.
+        """
+        container = OmegaConf.to_container(config, resolve=True)
+        reward = from_mapping(container["reward_model"], require_classmates=False)
+        tokenizers = tuple(hf_tokenizer(spec.model) for spec in reward.classmates)
+        for spec, one in zip(reward.classmates, tokenizers, strict=True):
+            prompts.check_tokenizer(one, spec.model)
+        return cls(
+            reward=reward,
+            tokenizer=tokenizer,
+            tokenizers=tokenizers,
+            client=client,
+            manager=ClassmateCoTRewardManager(config, tokenizer, get_custom_reward_fn(config)),
+            max_model_len=context_length(config, reward),
+            template_kwargs=container["data"]["apply_chat_template_kwargs"] or {},
+            trains_with_classmates=container["trainer"]["v1"]["trainer_mode"] == "classmate_cot",
+        )
+
+    @property
+    def classmates(self) -> int:
+        """M."""
+        return len(self._tokenizers)
+
+    def answer_seed(self, data_source: str, index: Any, step: int, rollout: int) -> int:
+        """The seed with which the policy answers."""
+        return request_seed(self.reward.seed, step, row_key(data_source, index), rollout, _POLICY, _ANSWER)
+
+    async def judge(self, answer: Answer, *, excluded: frozenset[int] = frozenset()) -> JudgedRow:
+        """All steps, with all M classmates asked at once."""
+        row = self.read(answer)
+        asked = await asyncio.gather(*(self.ask(row, m, excluded=excluded) for m in self.asks(row)))
+        return await self.score(row, asked)
+
+    def read(self, answer: Answer) -> ReadRow:
+        """Finds the thought and cuts it into what is shown."""
+        asks = bool(self._tokenizers) and (answer.validate or self._trains_with_classmates)
+        config = self.reward.classmate_cot_reward_configs
+        span = cot.locate(
+            answer.response_ids, self._tokenizer, self._markers, preopened=self._opens_thought(answer.prompt_ids)
+        )
+        partner = answer.partner
+        if config.classmate_reward_type == "help_other_similar_questions":
+            partner = similar_partner(answer.task.data_source, answer.task.reward_model)
+        shown = row_views(
+            span,
+            answer.response_ids,
+            self._tokenizer,
+            answer.messages,
+            config,
+            seed=self._seed(answer, _POLICY, _CUTS),
+            validate=answer.validate,
+            partner=partner,
+        )
+        samples = self.reward.classmate_generation_configs.sampling(validate=answer.validate).n if asks else 0
+        return ReadRow(answer=answer, span=span, shown=shown, samples=samples)
+
+    def asks(self, row: ReadRow) -> range:
+        """The classmates to ask about a row: all, or in a baseline's training none."""
+        return range(self.classmates if row.samples else 0)
+
+    async def ask(self, row: ReadRow, m: int, *, excluded: frozenset[int] = frozenset()) -> Asked:
+        """Shows classmate m every view, S times each."""
+        if row.shown.outcome is not Outcome.ok:
+            return Asked(prompts=(None,), continuations=self._not_asked(row, m, 0, row.shown.outcome))
+        views = await asyncio.gather(
+            *(self._ask_view(row, m, v, view, excluded) for v, view in enumerate(row.shown.views))
+        )
+        return Asked(
+            prompts=tuple(prompt for prompt, _ in views),
+            continuations=tuple(item for _, items in views for item in items),
+        )
+
+    def _not_asked(self, row: ReadRow, m: int, v: int, outcome: Outcome) -> tuple[Continuation, ...]:
+        return tuple(Continuation(view=v, classmate=m, sample=s, outcome=outcome) for s in range(row.samples))
+
+    async def _ask_view(
+        self, row: ReadRow, m: int, v: int, view: View, excluded: frozenset[int]
+    ) -> tuple[str | None, tuple[Continuation, ...]]:
+        reward, tokenizer = self.reward, self._tokenizers[m]
+        config = reward.classmate_cot_reward_configs
+        immediate = config.classmate_continue_mode == "immediate_answer"
+        cue = config.immediate_answer_cue if immediate else ""
+        prompt = prompts.build(
+            view.messages,
+            view.thought,
+            tokenizer,
+            markers=reward.markers,
+            classmate_markers=reward.classmate_markers,
+            close=view.close,
+            max_len=self._max_model_len,
+            template_kwargs=self._template_kwargs,
+            classmate_template=config.classmate_template,
+            example=view.example,
+            cue=cue,
+        )
+        if prompt.ids is None:
+            return None, self._not_asked(row, m, v, prompt.outcome)
+        replies = await self.client.sample(
+            m,
+            prompt.ids,
+            seeds=[self._seed(row.answer, m, v * row.samples + s) for s in range(row.samples)],
+            validate=row.answer.validate,
+            excluded=excluded,
+            max_new_tokens=config.immediate_answer_max_new_tokens if immediate else None,
+        )
+        in_thought = view.thought is None or config.classmate_template == "thought_block"
+        opened = view.thought is not None or prompt.text.rstrip().endswith(reward.classmate_markers.start)
+        continuations = []
+        for s, reply in enumerate(replies):
+            text, outcome = None, reply.outcome
+            if outcome is Outcome.ok:
+                text, outcome = prompts.answer(
+                    list(reply.token_ids),
+                    closed=view.close,
+                    opened=opened,
+                    markers=reward.classmate_markers if in_thought else None,
+                    tokenizer=tokenizer,
+                )
+            continuations.append(
+                Continuation(
+                    view=v,
+                    classmate=m,
+                    sample=s,
+                    outcome=outcome,
+                    text=None if text is None else f"{cue.strip()} {text}".strip(),
+                    token_length=len(reply.token_ids),
+                    finish_reason=reply.finish_reason,
+                    error=reply.error,
+                )
+            )
+        return prompt.text, tuple(continuations)
+
+    async def score(self, row: ReadRow, asked: Sequence[Asked]) -> JudgedRow:
+        """Rewards, the numbers to log, and the row's line in the dump; `asked` has one entry per classmate asked."""
+        answer, partner = row.answer, row.answer.partner
+        if self.reward.classmate_cot_reward_configs.classmate_reward_type == "help_other_similar_questions":
+            partner = similar_partner(answer.task.data_source, answer.task.reward_model)
+        scored = await self.manager.score(
+            answer.task,
+            row.span,
+            [item for one in asked for item in one.continuations],
+            samples=row.samples,
+            views=max(1, len(row.shown.views)),
+            keep_rate=row.shown.keep_rate,
+            classmate_task=None
+            if partner is None
+            else RowTask(
+                data_source=partner.data_source, reward_model=partner.reward_model, extra_info=partner.extra_info
+            ),
+        )
+        scores = scored.scores
+        handed_over = 1 if scores.asked else 0
+        follows = self.manager.follows_hint(answer.task, row.span.output)
+        mask_R = row.shown.mask * handed_over
+        record = {
+            "uid": answer.uid,
+            "step": answer.step,
+            "rollout": answer.rollout,
+            "data_source": answer.task.data_source,
+            "index": answer.task.extra_info["index"],
+            "question": answer.messages[-1]["content"],
+            "ground_truth": answer.task.reward_model.get("ground_truth"),
+            "response": row.span.text,
+            "cot": row.span.cot,
+            "cot_kind": row.span.kind.value,
+            "kept_cot": row.shown.kept_text,
+            "keep_rate": row.shown.keep_rate,
+            "output": row.span.output,
+            "main_outcome": scores.main_outcome.value,
+            "main_score": _number(scores.main_score),
+            "main_error": scored.main_error,
+            "classmates": [self._classmate_record(m, one, scored.continuations) for m, one in enumerate(asked)],
+            "base_reward": _number(scores.base_reward if scores.main_valid else math.nan),
+            "classmate_score": _number(scores.classmate_score),
+            "gamma": _number(scores.gamma),
+            "classmate_reward": _number(scores.classmate_reward if scores.classmate_valid else math.nan),
+            "final_reward": _number(scores.final_reward if scores.main_valid else math.nan),
+            "main_valid": scores.main_valid,
+            "classmate_valid": scores.classmate_valid,
+            "consistency_reward": _number(scores.consistency_reward if scores.consistency_valid else math.nan),
+            "segment_rewards": [_number(reward) for reward in scores.segment_rewards_K],
+            "follows_hint": _number(follows),
+            "response_tokens": len(answer.response_ids),
+            "handed_over_tokens": int(mask_R.sum()),
+            # What `verl.evaluation.replay` needs to do it all again.
+            "messages": [dict(message) for message in answer.messages],
+            "reward_model": dict(answer.task.reward_model),
+            "partner": None if partner is None else vars(partner),
+            "prompt_end_ids": [int(token) for token in answer.prompt_ids[-_MARKER_TOKENS:]],
+            "response_ids": [int(token) for token in answer.response_ids],
+        }
+        return JudgedRow(
+            scores=scores,
+            mask=mask_R,
+            segments=row.shown.segments * handed_over,
+            info=scores.extra_info() | {"follows_hint": follows},
+            record=record,
+        )
+
+    def _classmate_record(self, m: int, asked: Asked, continuations: Sequence[Continuation]) -> dict[str, Any]:
+        """What one classmate was asked and answered; `prompt` is the fullest view's."""
+        views = list(asked.prompts)
+        return {
+            "model": self.reward.classmates[m].model,
+            "prompt": views[0],
+            **({"further_prompts": views[1:]} if len(views) > 1 else {}),
+            "samples": [
+                {
+                    **({"view": item.view} if len(views) > 1 else {}),
+                    "outcome": item.outcome.value,
+                    "text": item.text,
+                    "tokens": item.token_length,
+                    "finish_reason": item.finish_reason,
+                    "score": _number(item.score),
+                    **({} if item.consistency is None else {"consistency": _number(item.consistency)}),
+                    **({} if item.error is None else {"error": item.error}),
+                }
+                for item in continuations
+                if item.classmate == m
+            ],
+        }
+
+    def _seed(self, answer: Answer, classmate: int, sample: int) -> int:
+        key = row_key(answer.task.data_source, answer.task.extra_info["index"])
+        return request_seed(self.reward.seed, answer.step, key, answer.rollout, classmate, sample)
+
+    def _opens_thought(self, prompt_ids: Sequence[int]) -> bool:
+        """Whether the chat template has already written the open marker."""
+        if self._markers is None:
+            return False
+        ending = self._tokenizer.decode(list(prompt_ids[-_MARKER_TOKENS:]), skip_special_tokens=False)
+        return bool(ending.rstrip().endswith(self._markers.start))
+
+
+def partner_from_json(text: str | None) -> Partner | None:
+    """The partner that the agent loop's manager has put into a row's columns."""
+    return None if not text else Partner(**json.loads(text))
+
+
+def _number(value: float | None) -> float | None:
+    """JSON has no NaN."""
+    return float(value) if value is not None and math.isfinite(value) else None
