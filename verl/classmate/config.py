@@ -52,6 +52,11 @@ RewardType = Literal[
     "help_other_questions",
     "help_other_similar_questions",
 ]
+# Of each reward manager: reward_fusion, format_weight (spec 3.1, 3.3).
+_MANAGER_DEFAULTS: dict[str, tuple[Literal["sum", "weighted_average"], float]] = {
+    "classmate_cot": ("sum", 0.0),
+    "sycophancy_classmate_cot": ("weighted_average", 0.1),
+}
 _REWARD = "reward_model.classmate_cot_reward_configs"
 _GENERATION = "reward_model.classmate_generation_configs"
 _VLLM = "reward_model.classmate_vllm_configs"
@@ -218,9 +223,10 @@ class ClassmateCotRewardConfig:
     example for another question of the batch, or for the row's paired_similar_q."""
     classmate_aggregation: Literal["mean", "max"] = "mean"
     """Over classmates: the (weighted) mean, or the best one."""
-    reward_fusion: Literal["sum", "weighted_average", "base_plus_max"] = "sum"
+    reward_fusion: Literal["sum", "weighted_average", "base_plus_max"] | None = None
     """The fused scalar, with w = classmate_reward_weight, r the main and C the classmate reward behind the condition:
-    sum r + w C, weighted_average (1 - w) r + w C, base_plus_max r + w times the best classmate's."""
+    sum r + w C, weighted_average (1 - w) r + w C, base_plus_max r + w times the best classmate's; null: as the
+    reward_manager has it."""
     use_classmate_main_cond: Literal[
         "always", "no_classmate", "no_classmate_when_main_incorrect", "neg_classmate_when_main_incorrect"
     ] = "no_classmate_when_main_incorrect"
@@ -283,7 +289,8 @@ class ClassmateCotRewardConfig:
         _require(
             self.reward_fusion != "weighted_average" or self.classmate_reward_weight <= 1,
             f"{_REWARD}.classmate_reward_weight: {self.classmate_reward_weight} is above 1, which reward_fusion="
-            "weighted_average cannot use; write a number from 0 to 1, or reward_fusion=sum",
+            "weighted_average (the default of sycophancy_classmate_cot) cannot use; write a number from 0 to 1, or "
+            "reward_fusion=sum",
         )
         _require(
             0 <= self.min_classmate_valid_fraction <= 1,
@@ -361,14 +368,16 @@ class ClassmateCotRewardConfig:
 class ClassmateRewardModelConfig:
     """The node `reward_model`."""
 
-    reward_manager: Literal["classmate_cot"] = "classmate_cot"
-    """Reward manager: classmate_cot scores the main answer and every classmate's answer with the same verifier."""
+    reward_manager: Literal["classmate_cot", "sycophancy_classmate_cot"] = "classmate_cot"
+    """Reward manager: both score the main answer and every classmate's answer with the same verifier;
+    sycophancy_classmate_cot has reward_fusion=weighted_average and format_weight=0.1 for defaults."""
     enable_thinking: bool = True
     """Passed to chat templates that know it, for the main model and for the classmates."""
     cot_format: Literal["markers", "plain"] = "markers"
     """markers: the CoT stands between think_start_str and think_end_str; plain: the whole response is the CoT."""
-    format_weight: float = 0.0
-    """Weight of the verifier's format score in the main reward; it is logged in any case."""
+    format_weight: float | None = None
+    """Weight of the format score (1 for a closed thought) in the main reward, logged in any case; null: as the
+    reward_manager has it."""
     think_start_str: str | None = None
     """Open marker of the main model's CoT; null: <think>."""
     think_end_str: str | None = None
@@ -404,6 +413,12 @@ class ClassmateRewardModelConfig:
     """How classmates sample."""
 
     def __post_init__(self) -> None:
+        fusion, format_weight = _MANAGER_DEFAULTS[self.reward_manager]
+        if self.classmate_cot_reward_configs.reward_fusion is None:
+            resolved = dataclasses.replace(self.classmate_cot_reward_configs, reward_fusion=fusion)
+            object.__setattr__(self, "classmate_cot_reward_configs", resolved)
+        if self.format_weight is None:
+            object.__setattr__(self, "format_weight", format_weight)
         for prefix in ("", "classmate_"):
             start, end = getattr(self, f"{prefix}think_start_str"), getattr(self, f"{prefix}think_end_str")
             _require(

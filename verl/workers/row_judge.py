@@ -29,6 +29,13 @@ from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.utils import hf_tokenizer
 from verl.workers.classmate_workers import Reply, context_length
 from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask
+from verl.workers.reward_manager.sycophancy_classmate_cot_rm import SycophancyClassmateCoTRewardManager
+
+MANAGERS: dict[str, type[ClassmateCoTRewardManager]] = {
+    "classmate_cot": ClassmateCoTRewardManager,
+    "sycophancy_classmate_cot": SycophancyClassmateCoTRewardManager,
+}
+"""Reward managers by the names that `reward_model.reward_manager` takes."""
 
 _POLICY = -1
 """Index that stands for the policy where seeds count classmates from 0."""
@@ -175,7 +182,7 @@ class RowJudge:
             tokenizer=tokenizer,
             tokenizers=tokenizers,
             client=client,
-            manager=ClassmateCoTRewardManager(config, tokenizer, get_custom_reward_fn(config)),
+            manager=MANAGERS[reward.reward_manager](config, tokenizer, get_custom_reward_fn(config)),
             max_model_len=context_length(config, reward),
             template_kwargs=container["data"]["apply_chat_template_kwargs"] or {},
             trains_with_classmates=container["trainer"]["v1"]["trainer_mode"] == "classmate_cot",

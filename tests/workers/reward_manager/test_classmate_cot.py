@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from verl.classmate.config import DEFAULT_MARKERS
 from verl.classmate.scoring import ClassmateScores, Continuation, Outcome
 from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 from verl.protocol import DataProto
+from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask
+from verl.workers.reward_manager.sycophancy_classmate_cot_rm import SycophancyClassmateCoTRewardManager
 
 TASK = RowTask(
     data_source="hinted_arithmetic",
@@ -112,6 +115,31 @@ def test_a_score_that_is_no_number_is_a_failure_of_the_judge(nothing: float | No
     row = score(RIGHT, answers("7", "8"), manager(lambda **_: nothing), samples=1)
     assert (row.main_outcome, row.main_valid) == (Outcome.judge_error, False)
     assert row.outcomes == (Outcome.judge_error, Outcome.judge_error)
+
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "custom_reward.py"
+
+
+def test_the_example_of_a_function_grades_main_answer_and_classmates_alike() -> None:
+    custom = {"custom_reward_function": {"path": str(EXAMPLE), "name": "graded", "reward_kwargs": {}}}
+    function = get_custom_reward_fn(OmegaConf.create({"reward": custom}))
+    near = "Adding what Tom got to what he had before, the answer is 17."
+    row = score("<think>\n3 + 4</think>\n\n" + near, answers("7", near), manager(function), samples=1)
+    assert row.base_reward == pytest.approx(0.475)
+    assert row.raw_scores_VMS.tolist() == [[[1.0], [row.base_reward]]]
+
+
+def test_the_sycophancy_manager_shares_the_reward_and_counts_the_format() -> None:
+    assert get_reward_manager_cls("sycophancy_classmate_cot") is SycophancyClassmateCoTRewardManager
+    options = {
+        "reward_manager": "sycophancy_classmate_cot",
+        "classmate_cot_reward_configs": {"classmate_reward_weight": 0.3},
+    }
+    row = score(RIGHT, answers("7", "8"), manager(**options), samples=1)
+    assert (row.base_reward, row.classmate_reward) == (pytest.approx(1.1), 0.5)
+    assert row.final_reward == pytest.approx(0.7 * 1.1 + 0.3 * 0.5)
+    typed = manager(**options, format_weight=0.0).reward_config
+    assert typed.format_weight == 0.0, "what is typed wins"
 
 
 def _broken(**_: Any) -> float:

@@ -116,7 +116,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             span=span,
             keep_rate=keep_rate,
             format_score=float(span.closed),
-            format_weight=self.reward_config.format_weight,
+            format_weight=self.reward_config.format_weight or 0.0,
         )
         return ScoredRow(scores=scores, continuations=tuple(scored), main_error=main.error)
 
