@@ -30,6 +30,17 @@ _DRGRPO = {
     "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-sum-norm",
     "actor_rollout_ref.actor.use_kl_loss": "False",
 }
+_GDPO_WO_BN = {
+    "algorithm.adv_estimator": "gdpo_wo_bn",
+    "algorithm.gdpo_batch_norm": "none",
+}
+_RECIPES = {"drgrpo": _DRGRPO, "gdpo_wo_bn": _GDPO_WO_BN}
+"""Values of `algorithm.adv_estimator` that set more than that key."""
+_GONE = {
+    "classmate_clip_ratio": "clipped a ratio without any parameter of the policy, so that it had no gradient",
+    "cl_rollout_is_": "weighted a ratio without any parameter of the policy, so that it had no gradient",
+}
+"""Beginnings of keys of the original code that are refused, and why (spec 4.5)."""
 _VALUES = {
     ("algorithm.adv_estimator", "gdpo"): "gdpo_classmate",
     (f"reward_model.{_REWARD}.classmate_reward_type", "vanilla"): "vanilla_reward",
@@ -52,6 +63,7 @@ def resolve_aliases(overrides: Sequence[str]) -> list[str]:
         if key is None:
             result.append(override)
             continue
+        refuse_gone(key)
         for canonical, new_value in _canonical(key, value):
             if new_value is not None:
                 _check_agreement(typed, canonical, new_value, f"{key}={value}")
@@ -63,6 +75,21 @@ def resolve_aliases(overrides: Sequence[str]) -> list[str]:
     return result
 
 
+def refuse_gone(key: str) -> None:
+    """Refuses keys of the original code that had no effect.
+
+    Raises:
+        ConfigError: with the reason.
+    """
+    leaf = key.rpartition(".")[2]
+    for beginning, reason in _GONE.items():
+        if leaf.startswith(beginning):
+            raise ConfigError(
+                f"{key}: {reason}; leave it out (classmate_reward_weight sets the classmates' share, "
+                "reward_model.rollout_is_threshold corrects for the rollout engine)"
+            )
+
+
 def rename_old_keys(mapping: Mapping[str, Any], node: str) -> dict[str, Any]:
     """Canonical keys for a mapping that a program hands in for `node`, one of the two nested nodes of `reward_model`.
 
@@ -72,6 +99,7 @@ def rename_old_keys(mapping: Mapping[str, Any], node: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
     spelling: dict[str, str] = {}
     for key, value in mapping.items():
+        refuse_gone(f"{node}.{key}")
         new = _LEAVES.get((node, key), key)
         if new in result and result[new] != value:
             raise ConfigError(f"{node}: {spelling[new]}={result[new]} and {key}={value} disagree; write only {new}")
@@ -98,8 +126,8 @@ def _canonical(key: str, value: str | None) -> list[tuple[str, str | None]]:
         if value.lower() in ("null", "none"):
             return []
         return [("reward_model.classmate_backend", "vllm" if value.lower() == "true" else "hf")]
-    if key == "algorithm.adv_estimator" and value is not None and _text(value) == "drgrpo":
-        return list(_DRGRPO.items())
+    if key == "algorithm.adv_estimator" and value is not None and _text(value) in _RECIPES:
+        return list(_RECIPES[_text(value)].items())
     if value is not None:
         value = _VALUES.get((key, _text(value)), value)
     return [(key, value)]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from verl.classmate.aliases import resolve_aliases
+from verl.classmate.aliases import refuse_gone, resolve_aliases
 from verl.classmate.cot import CotMarkers, KeepSpec, parse_keep_rate
 from verl.classmate.errors import ConfigError
 from verl.classmate.typed import parse, render_yaml
@@ -34,6 +34,7 @@ __all__ = [
     "ClassmateVllmConfig",
     "SamplingSettings",
     "ValGenerationConfig",
+    "check_training",
     "from_mapping",
     "render_base_yaml",
     "resolve_aliases",
@@ -57,6 +58,39 @@ _MANAGER_DEFAULTS: dict[str, tuple[Literal["sum", "weighted_average"], float]] =
     "classmate_cot": ("sum", 0.0),
     "sycophancy_classmate_cot": ("weighted_average", 0.1),
 }
+EstimatorName = Literal[
+    "gdpo_classmate",
+    "gdpo_wo_bn",
+    "grpo_main_classmate_separated",
+    "grpo_w_classmate",
+    "grpo",
+    "gae",
+    "rloo",
+    "remax",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "opo",
+    "gpg",
+    "grpo_passk",
+    "rloo_vectorized",
+    "grpo_vectorized",
+]
+TokenMode = Literal["all", "classmate_partial"]
+Clamp = Literal["none", "non_neg_cl", "non_neg_adv_when_main_correct"]
+
+GDPO_ESTIMATORS = ("gdpo_classmate", "gdpo_wo_bn")
+"""Estimators with a weight for the main component."""
+DECOUPLED_ESTIMATORS = (*GDPO_ESTIMATORS, "grpo_main_classmate_separated")
+"""Estimators that normalise the classmate reward on its own."""
+OUR_ESTIMATORS = (*DECOUPLED_ESTIMATORS, "grpo_w_classmate", "grpo")
+"""Estimators that see the reward's parts; any other is upstream's and sees the fused scalar."""
+GROUP_ESTIMATORS = (
+    *("rloo", "rloo_vectorized", "opo", "gpg", "grpo_passk", "grpo_vectorized", "reinforce_plus_plus_baseline"),
+)
+"""Upstream's estimators that compare a row with the others of its prompt."""
+STEP_WISE = "random_truncate_step_wise_utility"
+"""The reward type with a reward per segment of the CoT."""
+
 _REWARD = "reward_model.classmate_cot_reward_configs"
 _GENERATION = "reward_model.classmate_generation_configs"
 _VLLM = "reward_model.classmate_vllm_configs"
@@ -210,9 +244,10 @@ class ClassmateCotRewardConfig:
     classmate_weights: tuple[float, ...] | None = None
     """Weights of the classmates of the list above in the mean over classmates; null: all equal."""
     classmate_reward_weight: float = 1.0
-    """Weight w of the classmate term: of its normalised advantage in gdpo_classmate, of the reward in grpo."""
+    """Weight w of the classmate term: of its normalised advantage where the estimator normalises it on its own
+    (gdpo_classmate, gdpo_wo_bn, grpo_main_classmate_separated), else of the reward."""
     main_reward_weight: float = 1.0
-    """Weight of the main model's own normalised advantage in gdpo_classmate."""
+    """Weight of the main model's own normalised advantage in gdpo_classmate and gdpo_wo_bn."""
     classmate_reward_type: RewardType = field(
         default="vanilla_reward", metadata={"value_aliases": {"vanilla": "vanilla_reward"}}
     )
@@ -234,8 +269,12 @@ class ClassmateCotRewardConfig:
     with the opposite sign where it does not."""
     main_correct_threshold: float | None = None
     """Directed main reward from which an answer counts as correct; null: the verifier's own."""
-    token_level_classmate_reward_mode: Literal["all", "classmate_partial"] = "classmate_partial"
-    """Which tokens carry the classmate's advantage: all, or only those handed over (classmate_partial)."""
+    token_level_classmate_reward_mode: TokenMode | None = None
+    """Which tokens carry the classmate's advantage: all, or only those handed over (classmate_partial); null:
+    classmate_partial, and all with estimators of verl, which know no parts."""
+    classmate_advantage_clamp: Clamp = "none"
+    """non_neg_cl: the classmate's normalised advantage is never negative; non_neg_adv_when_main_correct: no token has a
+    negative advantage where the main answer reaches main_correct_threshold."""
     main_cot_keep_rate: float | str = 1
     """How much of the CoT is handed over: 1, a ratio below 1 (from the start), first-N-tokens or last-N-tokens."""
     main_cot_keep_rate_min: float = 0.1
@@ -264,7 +303,7 @@ class ClassmateCotRewardConfig:
     add_consistency_reward: bool = False
     """Also reward agreement of the classmates' answers with the main model's own, whether or not it is right."""
     consistency_reward_weight: float = 1.0
-    """Weight of that reward: of its normalised advantage in gdpo_classmate, of the reward in grpo."""
+    """Weight of that reward: of its normalised advantage or of the reward, as with classmate_reward_weight."""
     min_classmate_valid_fraction: float = 0.5
     """If fewer of the asked rows have a classmate score, the step trains on the main reward alone and logs an error."""
 
@@ -332,9 +371,9 @@ class ClassmateCotRewardConfig:
             "closes the thought; write auto",
         )
         _require(
-            not self.segments or self.token_level_classmate_reward_mode == "classmate_partial",
+            not self.segments or self.token_level_classmate_reward_mode != "all",
             f"{_REWARD}.token_level_classmate_reward_mode: {kind} credits the segments of the CoT; write "
-            "classmate_partial",
+            "classmate_partial or null",
         )
         _require(
             not self.add_consistency_reward or not kind.startswith("help_other"),
@@ -386,6 +425,11 @@ class ClassmateRewardModelConfig:
     """Open marker of the classmates' CoT; null: that of the main model."""
     classmate_think_end_str: str | None = None
     """Close marker of the classmates' CoT; null: that of the main model."""
+    token_level_main_reward_mode: Literal["all_tokens", "cot_only", "output_only"] = "all_tokens"
+    """Tokens that the actor's loss counts, with adv_estimator=grpo: all, markers and CoT, or markers and output."""
+    rollout_is_threshold: float | None = None
+    """Cap of the importance weights between rollout engine and actor, per token: sets rollout_is=token, with this cap,
+    in algorithm.rollout_correction; null leaves that node as it is."""
     seed: int = field(default=0, metadata={"yaml": "${data.seed}", "null": 0})
     """Seed of the classmates' requests; null counts as 0."""
     classmates: tuple[ClassmateSpec, ...] = ()
@@ -433,6 +477,15 @@ class ClassmateRewardModelConfig:
         _require(
             self.classmate_request_timeout > 0,
             f"reward_model.classmate_request_timeout: {self.classmate_request_timeout} s is not possible; write 600",
+        )
+        _require(
+            self.rollout_is_threshold is None or self.rollout_is_threshold > 0,
+            f"reward_model.rollout_is_threshold: {self.rollout_is_threshold} is not above 0; write 4.0, or null",
+        )
+        _require(
+            self.cot_format != "plain" or self.token_level_main_reward_mode == "all_tokens",
+            f"reward_model.token_level_main_reward_mode: {self.token_level_main_reward_mode} needs a CoT apart from "
+            "the output; write all_tokens, or cot_format=markers",
         )
         _require(
             self.classmate_batch_size >= 1,
@@ -516,12 +569,16 @@ class ClassmateRewardModelConfig:
 class AlgorithmConfig:
     """The keys under `algorithm` that this project adds, or whose default it changes."""
 
-    adv_estimator: Literal["gdpo_classmate", "grpo"] = field(
+    adv_estimator: EstimatorName = field(
         default="gdpo_classmate", metadata={"value_aliases": {"gdpo": "gdpo_classmate"}}
     )
-    """Advantage estimator: gdpo_classmate normalises main and classmate reward separately, grpo the fused reward."""
+    """Advantage estimator. gdpo_classmate normalises main and classmate reward separately, and their sum over the
+    batch; gdpo_wo_bn does without the latter; grpo_main_classmate_separated is GRPO on each of the two;
+    grpo_w_classmate is GRPO on the fused reward where classmates read and on the main reward elsewhere. grpo, and
+    verl's gae, rloo, remax, reinforce_plus_plus and others, take the fused reward. drgrpo on the command line is a
+    recipe around grpo."""
     norm_adv_by_std_in_grpo: bool = True
-    """grpo: divide by the group's standard deviation (False is Dr.GRPO)."""
+    """The estimators grpo*: divide by the group's standard deviation (False is Dr.GRPO)."""
     gdpo_batch_norm: Literal["sequence", "token", "none"] = "sequence"
     """gdpo_classmate: mean and standard deviation of the batch over sequences, over tokens, or no such step."""
     gdpo_group_norm: Literal["std", "mean_only"] = "std"
@@ -542,34 +599,82 @@ class AlgorithmConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AdvantageConfig:
-    """All that the advantage estimators need, from both nodes."""
+    """All that the advantage estimators need, from both nodes; combinations that mean nothing are refused here."""
 
-    adv_estimator: Literal["gdpo_classmate", "grpo"] = AlgorithmConfig.adv_estimator
+    adv_estimator: EstimatorName = AlgorithmConfig.adv_estimator
     """See `AlgorithmConfig`, also for the next four."""
     norm_adv_by_std_in_grpo: bool = AlgorithmConfig.norm_adv_by_std_in_grpo
-    """Divide by the group's standard deviation in grpo."""
+    """Divide by the group's standard deviation in grpo and its kin."""
     gdpo_batch_norm: Literal["sequence", "token", "none"] = AlgorithmConfig.gdpo_batch_norm
     """Batch normalisation of gdpo_classmate."""
     gdpo_group_norm: Literal["std", "mean_only"] = AlgorithmConfig.gdpo_group_norm
-    """Group normalisation of gdpo_classmate."""
+    """Group normalisation of gdpo_classmate and gdpo_wo_bn."""
     singleton_group: Literal["zero", "raw"] = AlgorithmConfig.singleton_group
     """Groups with fewer than 2 valid rows."""
     classmate_reward_weight: float = ClassmateCotRewardConfig.classmate_reward_weight
     """w, see `ClassmateCotRewardConfig`, also for the rest."""
     main_reward_weight: float = ClassmateCotRewardConfig.main_reward_weight
     """v_r, the weight of the main component."""
-    token_level_classmate_reward_mode: Literal["all", "classmate_partial"] = (
-        ClassmateCotRewardConfig.token_level_classmate_reward_mode
-    )
-    """Which tokens carry the classmate's advantage."""
+    classmate_reward_type: str = ClassmateCotRewardConfig.classmate_reward_type
+    """Whether there is a reward per segment."""
+    reward_fusion: Literal["sum", "weighted_average", "base_plus_max"] = ClassmateCotRewardConfig.reward_fusion
+    """How the segments' rewards are fused with the main one."""
+    token_level_classmate_reward_mode: TokenMode | None = ClassmateCotRewardConfig.token_level_classmate_reward_mode
+    """Which tokens carry the classmate's advantage; never None behind the constructor."""
+    classmate_advantage_clamp: Clamp = ClassmateCotRewardConfig.classmate_advantage_clamp
+    """What is raised to 0."""
+    add_consistency_reward: bool = ClassmateCotRewardConfig.add_consistency_reward
+    """Whether there is a consistency component."""
+    consistency_reward_weight: float = ClassmateCotRewardConfig.consistency_reward_weight
+    """w_K, the weight of the consistency component."""
     min_classmate_valid_fraction: float = ClassmateCotRewardConfig.min_classmate_valid_fraction
     """Below this fraction of valid rows the classmate component is left out of the step."""
 
     @classmethod
     def build(cls, reward: ClassmateCotRewardConfig, algorithm: AlgorithmConfig) -> "AdvantageConfig":
-        """Takes each field from the config that has it."""
+        """Takes each field from the config that has it.
+
+        Raises:
+            ConfigError: options that the estimator cannot follow.
+        """
         names = [f.name for f in dataclasses.fields(cls)]
         return cls(**{name: getattr(algorithm if hasattr(algorithm, name) else reward, name) for name in names})
+
+    @property
+    def per_segment(self) -> bool:
+        """Whether rows have a reward for each segment of their CoT."""
+        return self.classmate_reward_type == STEP_WISE
+
+    def __post_init__(self) -> None:
+        name, ours = self.adv_estimator, self.adv_estimator in OUR_ESTIMATORS
+        mode = self.token_level_classmate_reward_mode or ("classmate_partial" if ours else "all")
+        object.__setattr__(self, "token_level_classmate_reward_mode", mode)
+        where = f"{_REWARD}.token_level_classmate_reward_mode"
+        _require(
+            ours or mode == "all",
+            f"{where}: {mode} needs an estimator that keeps the two rewards apart, which verl's {name} does not; write "
+            f"null, or algorithm.adv_estimator={DECOUPLED_ESTIMATORS[0]}",
+        )
+        _require(
+            name != "grpo_w_classmate" or not self.per_segment or self.reward_fusion != "base_plus_max",
+            f"{_REWARD}.reward_fusion: base_plus_max has no meaning for a segment, which {name} fuses; write sum",
+        )
+        clamp, where = self.classmate_advantage_clamp, f"{_REWARD}.classmate_advantage_clamp"
+        _require(
+            clamp != "non_neg_cl" or name in DECOUPLED_ESTIMATORS,
+            f"{where}: non_neg_cl needs a classmate advantage of its own, which {name} does not have; write none, or "
+            f"algorithm.adv_estimator={' or '.join(DECOUPLED_ESTIMATORS)}",
+        )
+        _require(
+            clamp == "none" or ours,
+            f"{where}: {clamp} is not possible with verl's {name}, which normalises tokens itself; write none, or "
+            f"algorithm.adv_estimator={' or '.join(OUR_ESTIMATORS)}",
+        )
+        _require(
+            self.main_reward_weight == 1 or name in GDPO_ESTIMATORS,
+            f"{_REWARD}.main_reward_weight: {name} has no weight for the main reward; write 1, or "
+            f"algorithm.adv_estimator={' or '.join(GDPO_ESTIMATORS)}",
+        )
 
 
 def _plain(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -589,7 +694,11 @@ def from_mapping(mapping: Mapping[str, Any], *, require_classmates: bool = True)
     Raises:
         ConfigError: unknown key, wrong type, impossible combination; one line that says what to write instead.
     """
-    config = parse(ClassmateRewardModelConfig, _plain(mapping), "reward_model", foreign=UPSTREAM_LEGACY_KEYS)
+    mapping = _plain(mapping)
+    for key, value in mapping.items():
+        for name in (key, *(f"{key}.{inner}" for inner in value)) if isinstance(value, Mapping) else (key,):
+            refuse_gone(f"reward_model.{name}")
+    config = parse(ClassmateRewardModelConfig, mapping, "reward_model", foreign=UPSTREAM_LEGACY_KEYS)
     _require(
         bool(config.classmates) or not require_classmates,
         f"no classmate is given; write {_REWARD}.classmate_model_name_or_path_list=[path-or-hub-name]",
@@ -602,6 +711,52 @@ def algorithm_from_mapping(mapping: Mapping[str, Any]) -> AlgorithmConfig:
     names = {f.name for f in dataclasses.fields(AlgorithmConfig)}
     known = {key: value for key, value in _plain(mapping).items() if key in names}
     return parse(AlgorithmConfig, known, "algorithm")
+
+
+def check_training(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> AdvantageConfig:
+    """What hangs on more than one node of the whole, resolved config.
+
+    Args:
+        config: with the nodes `algorithm` and `actor_rollout_ref`.
+        reward: the typed node `reward_model`.
+
+    Raises:
+        ConfigError: options that contradict each other.
+    """
+    algorithm = algorithm_from_mapping(config["algorithm"])
+    mode = reward.token_level_main_reward_mode
+    _require(
+        mode == "all_tokens" or algorithm.adv_estimator == "grpo",
+        f"reward_model.token_level_main_reward_mode: {mode} is for algorithm.adv_estimator=grpo, not for "
+        f"{algorithm.adv_estimator}; write all_tokens, or algorithm.adv_estimator=grpo",
+    )
+    rollout_correction(config, reward)
+    return AdvantageConfig.build(reward.classmate_cot_reward_configs, algorithm)
+
+
+def rollout_correction(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> dict[str, Any]:
+    """What `reward_model.rollout_is_threshold` sets in `algorithm.rollout_correction`; empty if it is null.
+
+    Raises:
+        ConfigError: the node says something else.
+    """
+    cap, node = reward.rollout_is_threshold, config["algorithm"]["rollout_correction"] or {}
+    if cap is None:
+        return {}
+    where, key = f"reward_model.rollout_is_threshold={cap}", "algorithm.rollout_correction"
+    level, threshold = node.get("rollout_is"), node.get("rollout_is_threshold")
+    _require(level in (None, "token"), f"{where} and {key}.rollout_is={level} disagree; write only one of them")
+    _require(not node.get("bypass_mode"), f"{where} and {key}.bypass_mode=true disagree; write only one of them")
+    # Upstream's YAML has a cap beside rollout_is=null, which nobody typed.
+    _require(
+        level is None or threshold == cap,
+        f"{where} and {key}.rollout_is_threshold={threshold} disagree; write only one of them",
+    )
+    _require(
+        bool(config["actor_rollout_ref"]["rollout"]["calculate_log_probs"]),
+        f"{where} needs the rollout engine's log-probs; write actor_rollout_ref.rollout.calculate_log_probs=true",
+    )
+    return {"rollout_is": "token", "rollout_is_threshold": cap}
 
 
 def render_base_yaml() -> str:

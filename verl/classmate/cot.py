@@ -200,6 +200,23 @@ def locate(
     return span(CotKind.closed, (cot_char, close_at), (start, end), output, output_start)
 
 
+def loss_mask(span: CotSpan, tokens: int, mode: Literal["all_tokens", "cot_only", "output_only"]) -> np.ndarray:
+    """(tokens,) int64: 1 on what `token_level_main_reward_mode` trains on (spec 4.5); markers belong to both parts.
+
+    A response without a CoT has neither part; one whose CoT was not closed has no output.
+    """
+    mask = np.zeros(tokens, dtype=np.int64)
+    if mode == "all_tokens":
+        mask[:] = 1
+    elif span.kind in (CotKind.closed, CotKind.unfinished):
+        if mode == "cot_only":
+            mask[: span.output_start] = 1
+        else:
+            mask[: span.start] = 1
+            mask[span.end if span.closed else tokens :] = 1
+    return mask
+
+
 def keep(span: CotSpan, response_ids: Sequence[int], tokenizer: Any, spec: KeepSpec) -> KeptCot:
     """Cuts the located CoT to what is handed over, and marks its tokens (spec 2.2).
 

@@ -5,6 +5,7 @@ each hook imports what it needs when it runs. `require_registered` is what entry
 plugin's exception at DEBUG level only.
 """
 
+import importlib.util
 import warnings
 from collections.abc import Callable
 from types import ModuleType
@@ -26,6 +27,13 @@ def _on_cpu(adapter_name: str) -> Hook:
             getattr(cpu_adapters, adapter_name)(module)
 
     return hook
+
+
+def _value_model(module: ModuleType) -> None:
+    if importlib.util.find_spec("flash_attn") is None:
+        from verl.plugin import cpu_adapters
+
+        cpu_adapters.value_head_attention(module)
 
 
 def _hf_replica(module: ModuleType) -> None:
@@ -61,6 +69,7 @@ def register(after_import: Callable[[str, Hook], None]) -> None:
     after_import("verl.utils.distributed", _on_cpu("gloo_process_group"))
     after_import("verl.workers.engine.fsdp.transformer_impl", _on_cpu("unpinned_offload"))
     after_import("verl.workers.engine.fsdp.transformer_impl", _on_cpu("fsdp_engines"))
+    after_import("verl.utils.model", _value_model)
     after_import("verl.workers.rollout.vllm_rollout.bucketed_weight_transfer", _on_cpu("copied_weights"))
     after_import("verl.workers.rollout.vllm_rollout.utils", _on_cpu("layerwise_weight_sync"))
     after_import("verl.workers.rollout.replica", _hf_replica)

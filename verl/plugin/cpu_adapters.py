@@ -85,6 +85,24 @@ def fsdp_engines(module: ModuleType) -> None:
         EngineRegistry.register(model_type=model_type, backend=["fsdp", "fsdp2"], device="cpu")(engine)
 
 
+def value_head_attention(module: ModuleType) -> None:
+    """`verl.utils.model`: `load_valuehead_model` asks for flash attention whatever the model's config says. Not only on
+    the CPU: a GPU without flash-attn needs it too."""
+
+    def load_valuehead_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
+        from transformers import AutoModelForTokenClassification
+
+        return AutoModelForTokenClassification.from_pretrained(
+            local_path,
+            dtype=torch_dtype,
+            config=model_config,
+            attn_implementation=getattr(model_config, "_attn_implementation", None) or "sdpa",
+            trust_remote_code=trust_remote_code,
+        )
+
+    module.load_valuehead_model = load_valuehead_model  # type: ignore[attr-defined]
+
+
 def copied_weights(module: ModuleType) -> None:
     """`verl.workers.rollout.vllm_rollout.bucketed_weight_transfer`: on an accelerator `tensor.to(device)` copies out of
     the shared segment; on the CPU it is a view, which changes with the next bucket and keeps the segment open."""

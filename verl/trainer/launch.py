@@ -19,7 +19,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from verl.classmate.config import ClassmateRewardModelConfig, algorithm_from_mapping, from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, check_training, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.plugin.classmate_plugin import require_registered
 from verl.trainer import loggers
@@ -107,7 +107,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
     container = OmegaConf.to_container(config, resolve=True)
     needs_classmates = trainer_name == "classmate_cot"
     reward = from_mapping(container["reward_model"], require_classmates=needs_classmates)
-    algorithm_from_mapping(container["algorithm"])
+    check_training(container, reward)
     # Upstream's progress bar would be a second one, and prints once more when it is collected.
     os.environ.setdefault("TQDM_DISABLE", "1")
     if container["trainer"]["device"] == "cpu":

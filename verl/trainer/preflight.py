@@ -96,13 +96,20 @@ def check_supported(config: Mapping[str, Any], reward: ClassmateRewardModelConfi
         "actor_rollout_ref.actor.strategy": _SUPPORTED_STRATEGIES,
         "actor_rollout_ref.ref.strategy": _SUPPORTED_STRATEGIES,
         "actor_rollout_ref.rollout.name": _SUPPORTED_ROLLOUTS,
+        # It reorders rows without telling the queue.
+        "algorithm.use_pf_ppo": (False,),
         "trainer.console": ("auto", "rich", "plain"),
         "trainer.resume_mode": ("auto", "disable", "resume_path"),
     }
     for key, supported in choices.items():
         value = _get(config, key)
         if value not in supported:
-            raise ConfigError(f"{key}={value} is not supported here; write one of: {', '.join(supported)}")
+            raise ConfigError(f"{key}={value} is not supported here; write one of: {', '.join(map(str, supported))}")
+    if config["algorithm"]["adv_estimator"] == "remax" and config["algorithm"]["filter_groups"]["enable"]:
+        raise ConfigError(
+            "algorithm.filter_groups.enable=true filters by groups, which remax does not have; write false, or "
+            "algorithm.adv_estimator=rloo"
+        )
     rollout = config["actor_rollout_ref"]["rollout"]["name"]
     engines = [("actor_rollout_ref.rollout.name", rollout)]
     engines += [("reward_model.classmate_backend", resolved_backend(spec)) for spec in reward.classmates]

@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.config import ClassmateRewardModelConfig, from_mapping, rollout_correction
 from verl.trainer import loggers
 from verl.trainer.run_folder import RunFolder
 
@@ -22,7 +22,9 @@ def settle(config: DictConfig, folder: RunFolder, trainer_name: str) -> list[str
     if config.trainer.device == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     OmegaConf.resolve(config)
-    rollout, model = config.actor_rollout_ref.rollout, config.actor_rollout_ref.model
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    models = [config.actor_rollout_ref.model, config.critic.model]
+    reward = from_mapping(config.reward_model, require_classmates=False)
     with open_dict(config):
         config.trainer.default_local_dir = str(folder.path)
         if config.trainer.resume_mode == "auto":
@@ -34,12 +36,20 @@ def settle(config: DictConfig, folder: RunFolder, trainer_name: str) -> list[str
         config.transfer_queue.enable = True
         # Upstream's console logger prints every metric of a step; ours is the terminal.
         config.trainer.logger = [name for name in loggers.as_list(config.trainer.logger) if name != "console"]
+        config.algorithm.rollout_correction.update(rollout_correction(config, reward))
+        # Left null, verl divides by the longest response of each micro-batch, which is no constant.
+        for trained in (actor, config.critic):
+            if trained.loss_agg_mode == "seq-mean-token-sum-norm" and trained.loss_scale_factor is None:
+                trained.loss_scale_factor = config.data.max_response_length
+        if config.algorithm.adv_estimator.startswith("gdpo") and config.algorithm.gdpo_group_norm == "mean_only":
+            notes.append("warning: gdpo_group_norm=mean_only does not bring the two rewards to one scale")
         if config.trainer.deterministic:
             rollout.engine_kwargs.setdefault("hf", {})
             rollout.engine_kwargs.hf.deterministic = True
         if config.trainer.device == "cuda" and importlib.util.find_spec("flash_attn") is None:
-            model.override_config.setdefault("attn_implementation", "sdpa")
-            model.use_remove_padding = False
+            for model in models:
+                model.override_config.setdefault("attn_implementation", "sdpa")
+                model.use_remove_padding = False
             notes.append("attention   sdpa, since flash-attn is not installed")
     return notes
 

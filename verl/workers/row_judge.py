@@ -122,6 +122,8 @@ class JudgedRow:
     """(R,) 1 on the tokens that were handed to the classmates."""
     segments: np.ndarray
     """(R,) segment of each of these tokens, 0 where there is none."""
+    actor_mask: np.ndarray | None
+    """(R,) 1 on the tokens that the actor's loss counts; None: on all."""
     info: dict[str, float]
     """Numbers, with the same keys in every row of a run."""
     record: dict[str, Any]
@@ -324,6 +326,7 @@ class RowJudge:
         handed_over = 1 if scores.asked else 0
         follows = self.manager.follows_hint(answer.task, row.span.output)
         mask_R = row.shown.mask * handed_over
+        mode = self.reward.token_level_main_reward_mode
         record = {
             "uid": answer.uid,
             "step": answer.step,
@@ -365,6 +368,7 @@ class RowJudge:
             scores=scores,
             mask=mask_R,
             segments=row.shown.segments * handed_over,
+            actor_mask=None if mode == "all_tokens" else cot.loss_mask(row.span, len(answer.response_ids), mode),
             info=scores.extra_info() | {"follows_hint": follows},
             record=record,
         )

@@ -23,7 +23,7 @@ from verl.classmate.seeds import request_seed
 from verl.classmate.views import derangement
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
-from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ, apply_greedy_sampling_params
 from verl.utils import tensordict_utils as tu
 from verl.utils.rollout_trace import rollout_trace_attr
 from verl.workers.classmate_workers import ClassmateClient, context_length
@@ -32,6 +32,9 @@ from verl.workers.row_judge import Answer, JudgedRow, RowJudge, partner_from_jso
 
 AGENT_NAME = "classmate_cot"
 """Name in upstream's registry of agent loops."""
+
+GREEDY_SESSION = "greedy_session"
+"""Field of rows in `remax` runs: the number of the prompt's session that was greedy."""
 
 
 class ClassmateAgentLoopOutput(AgentLoopOutput):
@@ -50,7 +53,7 @@ class ClassmateAgentLoopOutput(AgentLoopOutput):
 
 def advantage_fields(judged: JudgedRow) -> dict[str, torch.Tensor]:
     """What the advantage needs of a row: scalars, `classmate_mask` and `classmate_segments` (R,), `classmate_scores`
-    (M, S), `segment_rewards` (K,)."""
+    (M, S), `segment_rewards` (K,); and `actor_mask` (R,) where the loss does not count all tokens."""
     scores = judged.scores
     fields = {"classmate_mask": torch.tensor(judged.mask, dtype=torch.int64)}
     for name in ("base_reward", "classmate_reward", "final_reward", "consistency_reward"):
@@ -58,6 +61,8 @@ def advantage_fields(judged: JudgedRow) -> dict[str, torch.Tensor]:
     for name in ("main_valid", "main_correct", "classmate_valid", "consistency_valid"):
         fields[name] = torch.tensor(getattr(scores, name))
     fields["classmate_asked"] = torch.tensor(scores.asked)
+    if judged.actor_mask is not None:
+        fields["actor_mask"] = torch.tensor(judged.actor_mask, dtype=torch.int64)
     if scores.scores_MS.size:
         fields["classmate_scores"] = torch.tensor(scores.scores_MS, dtype=torch.float32)
     if scores.segment_rewards_K.size:
@@ -154,6 +159,15 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
             hf_model_type=self.hf_model_type,
         )
 
+    async def _run_prompt(
+        self, prompt: dict[str, Any], sampling_params: dict[str, Any], trajectory: dict[str, Any], trace: bool = False
+    ) -> None:
+        """Upstream's sessions of one prompt; for `remax` one more, which is greedy and becomes the baseline."""
+        if self.config.algorithm.adv_estimator == "remax" and not trajectory["validate"]:
+            sampled = prompt.get("__rollout_n__", self.config.actor_rollout_ref.rollout.n)
+            prompt = {**prompt, "__rollout_n__": sampled + 1, GREEDY_SESSION: int(sampled)}
+        await super()._run_prompt(prompt, sampling_params, trajectory, trace=trace)
+
     async def _run_agent_loop(
         self,
         sampling_params: dict[str, Any],
@@ -163,6 +177,9 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         trace: bool = True,
         **kwargs: Any,
     ) -> Any:
+        if kwargs.get(GREEDY_SESSION) == kwargs["session_id"]:
+            sampling_params = dict(sampling_params)
+            apply_greedy_sampling_params(sampling_params)
         if agent_name != AGENT_NAME:
             return await super()._run_agent_loop(
                 sampling_params, trajectory, agent_name=agent_name, trace=trace, **kwargs

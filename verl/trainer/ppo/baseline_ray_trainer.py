@@ -28,9 +28,10 @@ from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
 from verl.classmate import scoring
-from verl.classmate.config import AdvantageConfig, ClassmateRewardModelConfig, algorithm_from_mapping, from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, check_training, from_mapping
 from verl.classmate.seeds import row_key
 from verl.experimental.agent_loop.classmate_agent_loop import (
+    GREEDY_SESSION,
     advantage_fields,
     answer_of,
     judged_extra_fields,
@@ -40,7 +41,7 @@ from verl.experimental.reward_loop import RewardLoopManager
 from verl.protocol import DataProto
 from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.console import Console
-from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage
+from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
@@ -58,10 +59,6 @@ from verl.workers.utils.padding import response_to_nested
 
 POLL_INTERVAL_S = 0.05
 """Seconds between two looks at the transfer queue. Upstream waits 2 s, which is most of a step on a small model."""
-
-OUR_ESTIMATORS = frozenset({"grpo", "gdpo_classmate"})
-"""Estimators that see the reward's parts; any other name is upstream's and sees the fused scalar."""
-
 
 _LENGTHS = {
     "main_cot_length": "response_length/cot",
@@ -134,9 +131,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         self.reward_config: ClassmateRewardModelConfig = from_mapping(
             container["reward_model"], require_classmates=self.trains_with_classmates
         )
-        self.advantage_config = AdvantageConfig.build(
-            self.reward_config.classmate_cot_reward_configs, algorithm_from_mapping(container["algorithm"])
-        )
+        self.advantage_config = check_training(container, self.reward_config)
         self.folder = folder or RunFolder.open(container)
         settle(config, self.folder, "classmate_cot" if self.trains_with_classmates else "baseline")
         self.console = console or Console(sys.stdout, config.trainer.console)
@@ -145,6 +140,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         self._given_role_worker_mapping = role_worker_mapping
         self._given_resource_pool_manager = resource_pool_manager
         self._fetched_prompts = 0
+        self._greedy_rewards: dict[str, float] = {}
         self._save_is_due = False
         self._step_began = time.time()
         super().__init__(config)
@@ -351,17 +347,18 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
     # Advantage.
 
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """For `remax`, takes the greedy rows out first: they are baselines, and nothing trains on them."""
+        if self.advantage_config.adv_estimator == "remax":
+            batch, self._greedy_rewards = take_out_greedy(batch)
+        return super()._balance_batch(batch, metrics, *args, **kwargs)
+
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """Group advantages from the reward's parts; upstream's estimators for every other name.
+        """Advantages from the reward's parts, or from the fused scalar by upstream's estimators.
 
         Writes `advantages` and `returns`, nested (B, R), and with rollout correction its masks and weights.
         """
-        if self.config.algorithm.adv_estimator not in OUR_ESTIMATORS:
-            return super()._compute_advantage(batch, metrics)
-        fields = [
-            *("uid", "response_mask", "rm_scores", "rollout_log_probs", "old_log_probs", "classmate_mask"),
-            *("base_reward", "classmate_reward", "final_reward", "main_valid", "classmate_valid", "classmate_asked"),
-        ]
+        fields = ["uid", "rm_scores", "rollout_log_probs", "old_log_probs", *row_fields(self.advantage_config)]
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
         nested_mask = rows["response_mask"]
         uids = np.array(rows.pop("uid").tolist(), dtype=object)
@@ -377,28 +374,39 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             if "rollout_is_weights" in data.batch:
                 output_fields.append("rollout_is_weights")
 
-        width = data.batch["response_mask"].shape[1]
-        classmate_mask_BR = _fit_width(data.batch["classmate_mask"], width) * data.batch["response_mask"]
-        result = compute_advantage(
-            AdvantageInputs(
-                base_reward_B=data.batch["base_reward"].float(),
-                classmate_reward_B=data.batch["classmate_reward"].float(),
-                final_reward_B=data.batch["final_reward"].float(),
-                main_valid_B=data.batch["main_valid"].bool(),
-                classmate_valid_B=data.batch["classmate_valid"].bool(),
-                response_mask_BR=data.batch["response_mask"],
-                classmate_mask_BR=classmate_mask_BR,
-                group_B=uids,
-                classmate_asked_B=data.batch["classmate_asked"].bool(),
-                padding_B=padding_B,
-            ),
-            self.advantage_config,
-        )
+        greedy_B = None
+        if self.advantage_config.adv_estimator == "remax":
+            greedy_B = torch.tensor([self._greedy_rewards.get(uid, math.nan) for uid in uids])
+        inputs = inputs_from_rows(data.batch, uids, padding_B, self.advantage_config, greedy_reward_B=greedy_B)
+        result = compute_advantage(inputs, self.advantage_config, self.config.algorithm)
         metrics.update(result.metrics)
         data.batch["advantages"], data.batch["returns"] = result.advantages_BR, result.returns_BR
         output = {field: response_to_nested(data.batch[field], nested_mask) for field in output_fields}
+        return self._put(batch, output)
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """Upstream's update, with the loss on the tokens of `token_level_main_reward_mode` only.
+
+        The masks are put back afterwards: metrics count all tokens.
+        """
+        if self.reward_config.token_level_main_reward_mode == "all_tokens":
+            return super()._update_actor(batch, metrics)
+        names = ["response_mask", "loss_mask"]
+        masks = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[*names, "actor_mask"])
+        actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
+        narrowed = narrow_masks(
+            masks["response_mask"].unbind(),
+            masks["actor_mask"].unbind(),
+            rows_of_update=actor.ppo_mini_batch_size * rollout.n,
+        )
+        self._put(batch, {name: torch.nested.as_nested_tensor(narrowed[name], layout=torch.jagged) for name in names})
+        updated = super()._update_actor(batch, metrics)
+        self._put(batch, {name: masks[name] for name in names})
+        return updated
+
+    def _put(self, batch: KVBatchMeta, fields: dict[str, torch.Tensor]) -> KVBatchMeta:
         return tq.kv_batch_put(
-            keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(output, batch_size=len(batch))
+            keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, batch_size=len(batch))
         )
 
     # What a step leaves behind.
@@ -417,8 +425,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         for record, advantages, mask in zip(
             records, rows["advantages"].unbind(), rows["classmate_mask"].unbind(), strict=True
         ):
-            record["advantage"] = _first_where(advantages, mask == 0)
-            record["advantage_on_cot"] = _first_where(advantages, mask == 1)
+            record["advantage"] = _mean_where(advantages, mask == 0)
+            record["advantage_on_cot"] = _mean_where(advantages, mask == 1)
         metrics.update(row_metrics(infos))
         metrics["timing_s/classmate_cot"] = _time_after_last_response(extra_fields)
         if self.classmates is not None:
@@ -469,6 +477,60 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         return metrics
 
 
+def take_out_greedy(batch: KVBatchMeta) -> tuple[KVBatchMeta, dict[str, float]]:
+    """Removes the greedy rows of a `remax` batch from it and from the queue.
+
+    Returns:
+        The batch of sampled rows, and the greedy row's F by prompt, r where it has no classmate score. A prompt whose
+        greedy row is missing or could not be scored has no entry.
+    """
+    fields = [GREEDY_SESSION, "session_id", "uid", "final_reward", "base_reward", "main_valid", "classmate_valid"]
+    rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+    columns = {name: rows[name].tolist() for name in fields}
+    sampled, greedy, rewards = [], [], {}
+    for i, key in enumerate(batch.keys):
+        if columns["session_id"][i] != columns[GREEDY_SESSION][i]:
+            sampled.append(i)
+            continue
+        greedy.append(key)
+        if columns["main_valid"][i]:
+            which = "final_reward" if columns["classmate_valid"][i] else "base_reward"
+            rewards[columns["uid"][i]] = float(columns[which][i])
+    if greedy:
+        tq.kv_clear(keys=greedy, partition_id=batch.partition_id)
+    kept = KVBatchMeta(
+        partition_id=batch.partition_id,
+        keys=[batch.keys[i] for i in sampled],
+        tags=[batch.tags[i] for i in sampled],
+        fields=batch.fields,
+        extra_info=batch.extra_info,
+    )
+    return kept, rewards
+
+
+def narrow_masks(
+    response_masks: Sequence[torch.Tensor], actor_masks: Sequence[torch.Tensor], *, rows_of_update: int
+) -> dict[str, list[torch.Tensor]]:
+    """`response_mask` and `loss_mask` (R,) per row, narrowed to the tokens that the loss counts.
+
+    Upstream takes the loss over `response_mask` and divides by the number of tokens in `loss_mask`, which must not be
+    0 in any mini-batch: where so many rows have nothing to count that they could fill one, each of them keeps one
+    token in the divisor. The loss of such rows is 0 either way.
+
+    Args:
+        response_masks: 1 on the policy's tokens.
+        actor_masks: 1 on the tokens that are to count; a padding row has that of the row it copies.
+        rows_of_update: rows of a mini-batch.
+    """
+    counted = [mask * chosen[: len(mask)] for mask, chosen in zip(response_masks, actor_masks, strict=True)]
+    divisors = [mask.clone() for mask in counted]
+    empty = [mask for mask in divisors if not mask.any()]
+    if len(empty) >= rows_of_update:
+        for mask in empty:
+            mask[-1] = 1
+    return {"response_mask": counted, "loss_mask": divisors}
+
+
 def row_metrics(infos: list[dict[str, float]]) -> dict[str, float]:
     """Numbers of the step's real rows (spec section 7): `critic/<key>/*`, `response_length/*`, `classmate/*`.
 
@@ -502,19 +564,12 @@ def _time_after_last_response(extra_fields: list[Any]) -> float:
     return max(0.0, max(f["rewarded_at"] for f in extra_fields) - max(f["responded_at"] for f in extra_fields))
 
 
-def _first_where(values_R: torch.Tensor, chosen_R: torch.Tensor) -> float | None:
-    """The advantage is constant on either side of the CoT mask; None where a side has no token."""
+def _mean_where(values_R: torch.Tensor, chosen_R: torch.Tensor) -> float | None:
+    """Most estimators give all tokens on one side of the CoT mask the same advantage; None where it has no token."""
     chosen = values_R[chosen_R[: values_R.shape[0]]]
-    return float(chosen[0]) if chosen.numel() else None
+    return float(chosen.double().mean()) if chosen.numel() else None
 
 
 def _as_list(column: Any) -> list[Any]:
     """A column of one value per row, whatever container the queue has put it in."""
     return column.tolist() if hasattr(column, "tolist") else list(column)
-
-
-def _fit_width(mask_BX: torch.Tensor, width: int) -> torch.Tensor:
-    """Pads with zeros or cuts to `width`: a padding row carries the mask of the row that it copies."""
-    if mask_BX.shape[1] >= width:
-        return mask_BX[:, :width]
-    return torch.nn.functional.pad(mask_BX, (0, width - mask_BX.shape[1]))

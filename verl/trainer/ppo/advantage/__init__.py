@@ -1,17 +1,27 @@
-"""Advantage estimators, one per file; importing this package registers them here and, where new, with upstream.
+"""Advantage estimators, one per file; importing this package registers them here and with upstream.
 
-One decision: ours get the two components as they are (`AdvantageInputs`), since upstream's signature has room for one.
+One decision: ours get the components as they are (`AdvantageInputs`), since upstream's signature has room for one.
 
     >>> from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage
 """
 
-from verl.trainer.ppo.advantage import gdpo_classmate, grpo  # noqa: F401  (registers them)
-from verl.trainer.ppo.advantage.base import (
-    ESTIMATORS,
-    AdvantageInputs,
-    AdvantageResult,
-    compute_advantage,
-    group_normalise,
+from verl.trainer.ppo.advantage import (  # noqa: F401  (registers them)
+    gdpo_classmate,
+    grpo,
+    grpo_main_classmate_separated,
+    grpo_w_classmate,
+    upstream_registry,
 )
+from verl.trainer.ppo.advantage.base import ESTIMATORS, AdvantageInputs, AdvantageResult, compute_advantage
+from verl.trainer.ppo.advantage.normalise import group_normalise
+from verl.trainer.ppo.advantage.rows import inputs_from_rows, row_fields
 
-__all__ = ["ESTIMATORS", "AdvantageInputs", "AdvantageResult", "compute_advantage", "group_normalise"]
+__all__ = [
+    "ESTIMATORS",
+    "AdvantageInputs",
+    "AdvantageResult",
+    "compute_advantage",
+    "group_normalise",
+    "inputs_from_rows",
+    "row_fields",
+]

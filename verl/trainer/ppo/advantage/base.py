@@ -1,8 +1,8 @@
-"""What all advantage estimators share: their input, the group normaliser, the registry, and the rows that are left out.
+"""What all advantage estimators share: their input, the registry, and the rows that are left out.
 
 One decision: an estimator sees the step's whole batch as per-row scalars and masks, so that no statistic can depend on
 micro-batches, ranks or row order, and rows without a valid score are excluded here, not hidden behind a number.
-Shapes: B rows (prompts x n), R response tokens.
+Shapes: B rows (prompts x n), R response tokens, K segments of a CoT.
 
     >>> result = compute_advantage(inputs, AdvantageConfig.build(reward_config, algorithm_config))
     >>> result.advantages_BR, result.metrics["classmate/excluded_groups"]
@@ -12,14 +12,15 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from verl.classmate.config import AdvantageConfig
+from verl.classmate.errors import ConfigError
 
 logger = logging.getLogger(__name__)
-EPSILON = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,6 +47,20 @@ class AdvantageInputs:
     """bool; True: a copy that only fills the batch, treated like a row that is not valid."""
     classmate_asked_B: torch.Tensor | None = None
     """bool; rows about which a classmate was asked; None: all."""
+    main_correct_B: torch.Tensor | None = None
+    """bool; r without format reaches the threshold; None: in no row."""
+    consistency_reward_B: torch.Tensor | None = None
+    """K, float; None: there is no such component."""
+    consistency_valid_B: torch.Tensor | None = None
+    """bool; False: outside the statistics of K and F."""
+    segment_BR: torch.Tensor | None = None
+    """int; segment of each token, from 1, 0 for none; None: W belongs to all tokens that were handed over."""
+    segment_reward_BK: torch.Tensor | None = None
+    """Reward of each segment times gamma, float; NaN where it is missing or there is no such segment."""
+    values_BR: torch.Tensor | None = None
+    """The critic's values, for `gae`."""
+    greedy_reward_B: torch.Tensor | None = None
+    """F of the prompt's greedy response, for `remax`; NaN: it has none, and the row no advantage."""
 
     @property
     def main_rows_B(self) -> torch.Tensor:
@@ -58,6 +73,29 @@ class AdvantageInputs:
         """Rows with both rewards."""
         return self.main_rows_B & self.classmate_valid_B.bool()
 
+    @property
+    def consistency_rows_B(self) -> torch.Tensor:
+        """Rows with a consistency reward."""
+        if self.consistency_valid_B is None:
+            return torch.zeros_like(self.main_rows_B)
+        return self.main_rows_B & self.consistency_valid_B.bool()
+
+    @property
+    def fused_rows_B(self) -> torch.Tensor:
+        """Rows whose F holds all that the others' holds."""
+        if self.consistency_valid_B is None:
+            return self.classmate_rows_B
+        return self.classmate_rows_B & self.consistency_rows_B
+
+    def without_classmates(self) -> "AdvantageInputs":
+        """The same rows with nothing but their main reward."""
+        none_B = torch.zeros_like(self.main_rows_B)
+        return dataclasses.replace(
+            self,
+            classmate_valid_B=none_B,
+            consistency_valid_B=None if self.consistency_valid_B is None else none_B,
+        )
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AdvantageResult:
@@ -66,13 +104,14 @@ class AdvantageResult:
     advantages_BR: torch.Tensor
     """Per token; 0 outside the response and on rows that are not valid."""
     returns_BR: torch.Tensor
-    """The same tensor: there is no critic."""
+    """What a critic is trained on; where there is none, the same tensor."""
     metrics: dict[str, float]
     """Statistics of rewards per group and batch."""
 
 
 Estimator = Callable[[AdvantageInputs, AdvantageConfig], torch.Tensor]
 ESTIMATORS: dict[str, Estimator] = {}
+"""Estimators that see the reward's parts; any other name is upstream's and sees the fused scalar."""
 
 
 def register_estimator(name: str) -> Callable[[Estimator], Estimator]:
@@ -85,62 +124,49 @@ def register_estimator(name: str) -> Callable[[Estimator], Estimator]:
     return add
 
 
-def compute_advantage(inputs: AdvantageInputs, config: AdvantageConfig) -> AdvantageResult:
+def compute_advantage(inputs: AdvantageInputs, config: AdvantageConfig, algorithm: Any = None) -> AdvantageResult:
     """Token advantages of one step by `config.adv_estimator` (spec 4), and metrics.
 
     If fewer than `min_classmate_valid_fraction` of the asked rows have a classmate score, the classmate component is
     left out of the whole step, which is logged as an error and counted in `classmate/main_only_steps`.
+
+    Args:
+        inputs: the step's rows.
+        config: options of the estimators.
+        algorithm: the node `algorithm`, which upstream's estimators read.
+
+    Raises:
+        ConfigError: rewards per segment, but all tokens of a row are to carry one advantage.
     """
-    inputs, main_only = _without_sparse_classmates(inputs, config)
-    tokens_BR = ESTIMATORS[config.adv_estimator](inputs, config)
-    advantages_BR = torch.where(inputs.main_rows_B.unsqueeze(-1), tokens_BR, torch.zeros_like(tokens_BR))
-    metrics = _metrics(inputs, config) | {"classmate/main_only_steps": float(main_only)}
-    return AdvantageResult(advantages_BR=advantages_BR, returns_BR=advantages_BR, metrics=metrics)
+    # Not at the top: it needs the classes above.
+    from verl.trainer.ppo.advantage.metrics import reward_metrics
+    from verl.trainer.ppo.advantage.upstream import upstream_advantage
+
+    ours = ESTIMATORS.get(config.adv_estimator)
+    if ours and inputs.segment_BR is not None and config.token_level_classmate_reward_mode == "all":
+        raise ConfigError(
+            "token_level_classmate_reward_mode=all cannot tell the segments of a CoT apart; write classmate_partial"
+        )
+    main_only = _too_few_classmates(inputs, config)
+    if main_only:
+        inputs = inputs.without_classmates()
+    if ours is None:
+        advantages_BR, returns_BR = upstream_advantage(inputs, config, algorithm)
+    else:
+        tokens_BR = ours(inputs, config)
+        if config.classmate_advantage_clamp == "non_neg_adv_when_main_correct" and inputs.main_correct_B is not None:
+            tokens_BR = torch.where(inputs.main_correct_B.bool().unsqueeze(-1), tokens_BR.clamp(min=0), tokens_BR)
+        advantages_BR = torch.where(inputs.main_rows_B.unsqueeze(-1), tokens_BR, torch.zeros_like(tokens_BR))
+        returns_BR = advantages_BR
+    metrics = reward_metrics(inputs, config) | {"classmate/main_only_steps": float(main_only)}
+    return AdvantageResult(advantages_BR=advantages_BR, returns_BR=returns_BR, metrics=metrics)
 
 
-def group_normalise(
-    values_B: torch.Tensor,
-    valid_B: torch.Tensor,
-    group_B: np.ndarray,
-    *,
-    divide_by_std: bool,
-    singleton: str,
-    snap_constant: bool = False,
-) -> torch.Tensor:
-    """A(x) of spec 4.1 over the valid rows of each group; 0 on all others. Float32 (B,).
-
-    The arithmetic is upstream's `compute_grpo_outcome_advantage`, to the last bit. Upstream leaves rounding noise of
-    about 1e-2 in groups of equal rewards such as 0.1; `snap_constant` makes these exactly 0, which a batch
-    normalisation needs, since it would blow the noise up when all groups are constant.
-    """
-    result_B = torch.zeros_like(values_B, dtype=torch.float32)
-    for rows in groups_of(group_B, valid_B):
-        x = values_B[rows].float()
-        if len(rows) < 2:
-            result_B[rows] = x / (1 + EPSILON) if divide_by_std else x
-            if singleton == "zero":
-                result_B[rows] = 0.0
-        elif snap_constant and bool((x == x[0]).all()):
-            result_B[rows] = 0.0
-        else:
-            centred = x - torch.mean(x)
-            result_B[rows] = centred / (torch.std(x) + EPSILON) if divide_by_std else centred
-    return result_B
-
-
-def groups_of(group_B: np.ndarray, valid_B: torch.Tensor) -> list[torch.Tensor]:
-    """Row numbers of the valid rows of each group, in order of appearance."""
-    rows: dict[object, list[int]] = {}
-    for row in torch.nonzero(valid_B).flatten().tolist():
-        rows.setdefault(group_B[row], []).append(row)
-    return [torch.tensor(members) for members in rows.values()]
-
-
-def _without_sparse_classmates(inputs: AdvantageInputs, config: AdvantageConfig) -> tuple[AdvantageInputs, bool]:
+def _too_few_classmates(inputs: AdvantageInputs, config: AdvantageConfig) -> bool:
     asked_B = inputs.main_rows_B if inputs.classmate_asked_B is None else inputs.main_rows_B & inputs.classmate_asked_B
     asked, valid = int(asked_B.sum()), int(inputs.classmate_rows_B.sum())
     if not asked or valid >= config.min_classmate_valid_fraction * asked:
-        return inputs, False
+        return False
     logger.error(
         "only %d of %d rows have a classmate score, fewer than min_classmate_valid_fraction=%s: this step trains on "
         "the main reward alone",
@@ -148,33 +174,4 @@ def _without_sparse_classmates(inputs: AdvantageInputs, config: AdvantageConfig)
         asked,
         config.min_classmate_valid_fraction,
     )
-    none_B = torch.zeros_like(inputs.classmate_rows_B)
-    return dataclasses.replace(inputs, classmate_valid_B=none_B), True
-
-
-def _metrics(inputs: AdvantageInputs, config: AdvantageConfig) -> dict[str, float]:
-    main = _reward_metrics("main", inputs.base_reward_B, inputs.main_rows_B, inputs.group_B)
-    weighted_B = config.classmate_reward_weight * inputs.classmate_reward_B
-    classmate = _reward_metrics("classmate", weighted_B, inputs.classmate_rows_B, inputs.group_B, prefix="weighted_")
-    groups = len(groups_of(inputs.group_B, inputs.main_rows_B))
-    usable = sum(len(rows) >= 2 for rows in groups_of(inputs.group_B, inputs.classmate_rows_B))
-    return main | classmate | {"classmate/excluded_groups": float(groups - usable)}
-
-
-def _reward_metrics(
-    name: str, values_B: torch.Tensor, valid_B: torch.Tensor, group_B: np.ndarray, prefix: str = ""
-) -> dict[str, float]:
-    if not bool(valid_B.any()):
-        return {}
-    groups = [values_B[rows].float() for rows in groups_of(group_B, valid_B)]
-    means = torch.stack([x.mean() for x in groups])
-    stds = torch.stack([x.std() if len(x) > 1 else torch.zeros(()) for x in groups])
-    metrics = {f"critic/{prefix}{name}_group_reward_std/mean": float(stds.mean())}
-    per_row = values_B[valid_B].float()
-    for key, values in ((f"batch_{name}_reward", per_row), (f"{prefix}{name}_group_reward_mean", means)):
-        metrics |= {
-            f"critic/{key}/mean": float(values.mean()),
-            f"critic/{key}/max": float(values.max()),
-            f"critic/{key}/min": float(values.min()),
-        }
-    return metrics
+    return True

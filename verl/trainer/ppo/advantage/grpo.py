@@ -9,22 +9,14 @@ the statistics of F and are normalised on r, among all rows of their group (spec
 import torch
 
 from verl.classmate.config import AdvantageConfig
-from verl.trainer.ppo.advantage.base import AdvantageInputs, group_normalise, register_estimator
+from verl.trainer.ppo.advantage.base import AdvantageInputs, register_estimator
+from verl.trainer.ppo.advantage.normalise import normaliser
 
 
 @register_estimator("grpo")
 def grpo(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     """A(F) m, and A(r) m on rows without classmate score (spec 4.2). Returns (B, R)."""
-
-    def normalise(values_B: torch.Tensor, valid_B: torch.Tensor) -> torch.Tensor:
-        return group_normalise(
-            values_B,
-            valid_B,
-            inputs.group_B,
-            divide_by_std=config.norm_adv_by_std_in_grpo,
-            singleton=config.singleton_group,
-        )
-
-    fused_B = normalise(inputs.final_reward_B, inputs.classmate_rows_B)
-    main_B = normalise(inputs.base_reward_B, inputs.main_rows_B)
-    return torch.where(inputs.classmate_rows_B, fused_B, main_B).unsqueeze(-1) * inputs.response_mask_BR
+    normalise = normaliser(config, divide_by_std=config.norm_adv_by_std_in_grpo)
+    fused_B = normalise(inputs.final_reward_B, inputs.fused_rows_B, inputs.group_B)
+    main_B = normalise(inputs.base_reward_B, inputs.main_rows_B, inputs.group_B)
+    return torch.where(inputs.fused_rows_B, fused_B, main_B).unsqueeze(-1) * inputs.response_mask_BR

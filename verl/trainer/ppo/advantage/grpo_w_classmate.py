@@ -1,0 +1,41 @@
+"""GRPO on the fused reward where the classmates read, on the main reward elsewhere.
+
+One decision: with segments every segment is fused with its row's main reward, and all segments of a prompt are one
+group, so that a segment is compared with those of the other responses and of its own.
+
+    >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="grpo_w_classmate"))
+"""
+
+import torch
+
+from verl.classmate.config import AdvantageConfig
+from verl.trainer.ppo.advantage.base import AdvantageInputs, register_estimator
+from verl.trainer.ppo.advantage.normalise import carriers, normalise_segments, normaliser, on_tokens, segment_rows
+
+
+@register_estimator("grpo_w_classmate")
+def grpo_w_classmate(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
+    """A(F) k + A(r) (1 - k) m, in mode `all` A(F) m; A(r) on rows without classmate score (spec 4.2). (B, R)."""
+    normalise = normaliser(config, divide_by_std=config.norm_adv_by_std_in_grpo)
+    main_BR = normalise(inputs.base_reward_B, inputs.main_rows_B, inputs.group_B).unsqueeze(-1)
+    if inputs.segment_BR is None:
+        fused_BR = normalise(inputs.final_reward_B, inputs.fused_rows_B, inputs.group_B).unsqueeze(-1)
+        has_fused_BR = inputs.fused_rows_B.unsqueeze(-1)
+    else:
+        valid_BK = segment_rows(inputs) & inputs.fused_rows_B.unsqueeze(-1)
+        fused_BK = normalise_segments(_fused_segments(inputs, config), valid_BK, inputs.group_B, normalise)
+        fused_BR = on_tokens(fused_BK, inputs.segment_BR)
+        has_fused_BR = on_tokens(valid_BK, inputs.segment_BR)
+    tokens_BR = torch.where(carriers(inputs, config) & has_fused_BR, fused_BR, main_BR)
+    return tokens_BR * inputs.response_mask_BR
+
+
+def _fused_segments(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
+    """F of each segment (B, K), by `reward_fusion` (spec 3.3)."""
+    assert inputs.segment_reward_BK is not None
+    weight = config.classmate_reward_weight
+    main_share = 1 - weight if config.reward_fusion == "weighted_average" else 1.0
+    fused_BK = main_share * inputs.base_reward_B.unsqueeze(-1) + weight * inputs.segment_reward_BK
+    if inputs.consistency_reward_B is not None:
+        fused_BK = fused_BK + config.consistency_reward_weight * inputs.consistency_reward_B.unsqueeze(-1)
+    return fused_BK

@@ -1,0 +1,152 @@
+"""The group normaliser A(x) and what it makes of each part of the reward.
+
+One decision: a part that belongs to segments of the CoT and one that belongs to all of it become the same thing here,
+an advantage on every token, so that no estimator has to know which it is.
+
+    >>> parts = components(inputs, config, divide_by_std=True)
+    >>> parts.main_B.unsqueeze(-1) + parts.carriers_BR * parts.classmate_BR
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from verl.classmate.config import AdvantageConfig
+from verl.trainer.ppo.advantage.base import AdvantageInputs
+
+EPSILON = 1e-6
+
+Normaliser = Callable[[torch.Tensor, torch.Tensor, np.ndarray], torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Components:
+    """Each part of the reward, normalised on its own; 0 on rows that lack it. Not weighted."""
+
+    main_B: torch.Tensor
+    """A(r)."""
+    classmate_B: torch.Tensor
+    """A(W); with segments the mean over the row's own."""
+    classmate_BR: torch.Tensor
+    """A(W), with segments that of the token's own."""
+    consistency_B: torch.Tensor
+    """A(K)."""
+    carriers_BR: torch.Tensor
+    """bool; tokens that carry more than the main part."""
+
+
+def components(
+    inputs: AdvantageInputs, config: AdvantageConfig, *, divide_by_std: bool, snap_constant: bool = False
+) -> Components:
+    """Group-normalises every part of the reward (spec 4.1), with `classmate_advantage_clamp: non_neg_cl` applied."""
+    normalise = normaliser(config, divide_by_std=divide_by_std, snap_constant=snap_constant)
+    if inputs.segment_BR is None:
+        classmate_B = normalise(inputs.classmate_reward_B, inputs.classmate_rows_B, inputs.group_B)
+        if config.classmate_advantage_clamp == "non_neg_cl":
+            classmate_B = classmate_B.clamp(min=0)
+        classmate_BR = classmate_B.unsqueeze(-1).expand_as(inputs.response_mask_BR)
+    else:
+        assert inputs.segment_reward_BK is not None
+        valid_BK = segment_rows(inputs)
+        classmate_BK = normalise_segments(inputs.segment_reward_BK, valid_BK, inputs.group_B, normalise)
+        if config.classmate_advantage_clamp == "non_neg_cl":
+            classmate_BK = classmate_BK.clamp(min=0)
+        classmate_B = classmate_BK.sum(-1) / valid_BK.sum(-1).clamp(min=1)
+        classmate_BR = on_tokens(classmate_BK, inputs.segment_BR)
+    main_B = normalise(inputs.base_reward_B, inputs.main_rows_B, inputs.group_B)
+    consistency_B = torch.zeros_like(main_B)
+    if inputs.consistency_reward_B is not None:
+        consistency_B = normalise(inputs.consistency_reward_B, inputs.consistency_rows_B, inputs.group_B)
+    return Components(
+        main_B=main_B,
+        classmate_B=classmate_B,
+        classmate_BR=classmate_BR,
+        consistency_B=consistency_B,
+        carriers_BR=carriers(inputs, config),
+    )
+
+
+def carriers(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
+    """bool (B, R): k, the tokens of any segment, or all of the response (spec 4.2)."""
+    response_BR = inputs.response_mask_BR.bool()
+    if config.token_level_classmate_reward_mode == "all":
+        return response_BR
+    handed_over_BR = inputs.classmate_mask_BR if inputs.segment_BR is None else inputs.segment_BR
+    return response_BR & handed_over_BR.bool()
+
+
+def normaliser(config: AdvantageConfig, *, divide_by_std: bool, snap_constant: bool = False) -> Normaliser:
+    """`group_normalise` with the options of `config`."""
+
+    def normalise(values: torch.Tensor, valid: torch.Tensor, group: np.ndarray) -> torch.Tensor:
+        return group_normalise(
+            values,
+            valid,
+            group,
+            divide_by_std=divide_by_std,
+            singleton=config.singleton_group,
+            snap_constant=snap_constant,
+        )
+
+    return normalise
+
+
+def segment_rows(inputs: AdvantageInputs) -> torch.Tensor:
+    """bool (B, K): segments with a reward."""
+    assert inputs.segment_reward_BK is not None
+    return inputs.classmate_rows_B.unsqueeze(-1) & ~torch.isnan(inputs.segment_reward_BK)
+
+
+def normalise_segments(
+    values_BK: torch.Tensor, valid_BK: torch.Tensor, group_B: np.ndarray, normalise: Normaliser
+) -> torch.Tensor:
+    """(B, K): each segment of each row is one member of its prompt's group."""
+    rows, segments = values_BK.shape
+    flat = normalise(values_BK.flatten(), valid_BK.flatten(), np.repeat(group_B, segments))
+    return flat.view(rows, segments)
+
+
+def on_tokens(values_BK: torch.Tensor, segment_BR: torch.Tensor) -> torch.Tensor:
+    """(B, R): the value of each token's segment, 0 on tokens of none."""
+    with_none = torch.nn.functional.pad(values_BK, (1, 0))
+    return with_none.gather(1, segment_BR.long())
+
+
+def group_normalise(
+    values_B: torch.Tensor,
+    valid_B: torch.Tensor,
+    group_B: np.ndarray,
+    *,
+    divide_by_std: bool,
+    singleton: str,
+    snap_constant: bool = False,
+) -> torch.Tensor:
+    """A(x) of spec 4.1 over the valid rows of each group; 0 on all others. Float32 (B,).
+
+    The arithmetic is upstream's `compute_grpo_outcome_advantage`, to the last bit. Upstream leaves rounding noise of
+    about 1e-2 in groups of equal rewards such as 0.1; `snap_constant` makes these exactly 0, which a batch
+    normalisation needs, since it would blow the noise up when all groups are constant.
+    """
+    result_B = torch.zeros_like(values_B, dtype=torch.float32)
+    for rows in groups_of(group_B, valid_B):
+        x = values_B[rows].float()
+        if len(rows) < 2:
+            result_B[rows] = x / (1 + EPSILON) if divide_by_std else x
+            if singleton == "zero":
+                result_B[rows] = 0.0
+        elif snap_constant and bool((x == x[0]).all()):
+            result_B[rows] = 0.0
+        else:
+            centred = x - torch.mean(x)
+            result_B[rows] = centred / (torch.std(x) + EPSILON) if divide_by_std else centred
+    return result_B
+
+
+def groups_of(group_B: np.ndarray, valid_B: torch.Tensor) -> list[torch.Tensor]:
+    """Row numbers of the valid rows of each group, in order of appearance."""
+    rows: dict[object, list[int]] = {}
+    for row in torch.nonzero(valid_B).flatten().tolist():
+        rows.setdefault(group_B[row], []).append(row)
+    return [torch.tensor(members) for members in rows.values()]

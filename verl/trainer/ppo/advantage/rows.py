@@ -1,0 +1,83 @@
+"""From the rows of the transfer queue to what the estimators see.
+
+One decision: which fields a run's rows must have follows from its options, here and nowhere else.
+
+    >>> rows = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=["uid", *row_fields(config)])
+    >>> inputs = inputs_from_rows(rows.to_padded_tensor(), uids, padding_B, config)
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from verl.classmate.config import AdvantageConfig
+from verl.trainer.ppo.advantage.base import AdvantageInputs
+
+
+def row_fields(config: AdvantageConfig) -> list[str]:
+    """Names of the fields that `inputs_from_rows` reads."""
+    fields = [
+        *("response_mask", "classmate_mask", "base_reward", "classmate_reward", "final_reward"),
+        *("main_valid", "classmate_valid", "classmate_asked", "main_correct"),
+    ]
+    if config.add_consistency_reward:
+        fields += ["consistency_reward", "consistency_valid"]
+    if config.per_segment:
+        fields += ["classmate_segments", "segment_rewards"]
+    if config.adv_estimator == "gae":
+        fields.append("values")
+    return fields
+
+
+def inputs_from_rows(
+    rows: Mapping[str, torch.Tensor],
+    group_B: np.ndarray,
+    padding_B: torch.Tensor,
+    config: AdvantageConfig,
+    *,
+    greedy_reward_B: torch.Tensor | None = None,
+) -> AdvantageInputs:
+    """The step's rows from padded tensors by field name.
+
+    Args:
+        rows: (B,) scalars; (B, R) masks, `classmate_segments` and `values`; (B, K) `segment_rewards`.
+        group_B: uid of each row.
+        padding_B: rows that only fill the batch.
+        config: which parts there are.
+        greedy_reward_B: F of each prompt's greedy response, for `remax`.
+    """
+    response_mask_BR = rows["response_mask"]
+    width = response_mask_BR.shape[1]
+    more: dict[str, torch.Tensor] = {}
+    if config.add_consistency_reward:
+        more["consistency_reward_B"] = rows["consistency_reward"].float()
+        more["consistency_valid_B"] = rows["consistency_valid"].bool()
+    if config.per_segment:
+        more["segment_BR"] = fit_width(rows["classmate_segments"], width) * response_mask_BR
+        more["segment_reward_BK"] = rows["segment_rewards"].float()
+    if config.adv_estimator == "gae":
+        more["values_BR"] = fit_width(rows["values"], width).float()
+    if greedy_reward_B is not None:
+        more["greedy_reward_B"] = greedy_reward_B.float()
+    return AdvantageInputs(
+        base_reward_B=rows["base_reward"].float(),
+        classmate_reward_B=rows["classmate_reward"].float(),
+        final_reward_B=rows["final_reward"].float(),
+        main_valid_B=rows["main_valid"].bool(),
+        classmate_valid_B=rows["classmate_valid"].bool(),
+        response_mask_BR=response_mask_BR,
+        classmate_mask_BR=fit_width(rows["classmate_mask"], width) * response_mask_BR,
+        group_B=group_B,
+        padding_B=padding_B,
+        classmate_asked_B=rows["classmate_asked"].bool(),
+        main_correct_B=rows["main_correct"].bool(),
+        **more,
+    )
+
+
+def fit_width(values_BX: torch.Tensor, width: int) -> torch.Tensor:
+    """Pads with zeros or cuts to `width`: a padding row carries the masks of the row that it copies."""
+    if values_BX.shape[1] >= width:
+        return values_BX[:, :width]
+    return torch.nn.functional.pad(values_BX, (0, width - values_BX.shape[1]))
