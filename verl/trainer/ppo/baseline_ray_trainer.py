@@ -486,7 +486,7 @@ def take_out_greedy(batch: KVBatchMeta) -> tuple[KVBatchMeta, dict[str, float]]:
     """
     fields = [GREEDY_SESSION, "session_id", "uid", "final_reward", "base_reward", "main_valid", "classmate_valid"]
     rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-    columns = {name: rows[name].tolist() for name in fields}
+    columns = {name: _as_list(rows[name]) for name in fields}
     sampled, greedy, rewards = [], [], {}
     for i, key in enumerate(batch.keys):
         if columns["session_id"][i] != columns[GREEDY_SESSION][i]:

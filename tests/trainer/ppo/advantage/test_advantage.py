@@ -301,6 +301,6 @@ def test_upstreams_registry_gives_the_same_numbers() -> None:
 def test_normaliser_is_centred_and_scale_free(values: list[float]) -> None:
     x = torch.tensor(values, dtype=torch.float32)
     valid, group = torch.ones(len(x), dtype=torch.bool), np.array(["a"] * len(x), dtype=object)
-    result = group_normalise(x, valid, group, divide_by_std=True, singleton="zero", snap_constant=True)
+    result = group_normalise(x, valid, group, divide_by_std=True, singleton="zero", exact=True)
     assert abs(result.mean().item()) < 1e-2
     assert result.abs().max() <= len(x) ** 0.5 + 1e-3

@@ -153,7 +153,7 @@ def compute_advantage(inputs: AdvantageInputs, config: AdvantageConfig, algorith
     if ours is None:
         advantages_BR, returns_BR = upstream_advantage(inputs, config, algorithm)
     else:
-        tokens_BR = ours(inputs, config)
+        tokens_BR = ours(inputs, config).float()
         if config.classmate_advantage_clamp == "non_neg_adv_when_main_correct" and inputs.main_correct_B is not None:
             tokens_BR = torch.where(inputs.main_correct_B.bool().unsqueeze(-1), tokens_BR.clamp(min=0), tokens_BR)
         advantages_BR = torch.where(inputs.main_rows_B.unsqueeze(-1), tokens_BR, torch.zeros_like(tokens_BR))

@@ -38,10 +38,10 @@ class Components:
 
 
 def components(
-    inputs: AdvantageInputs, config: AdvantageConfig, *, divide_by_std: bool, snap_constant: bool = False
+    inputs: AdvantageInputs, config: AdvantageConfig, *, divide_by_std: bool, exact: bool = False
 ) -> Components:
     """Group-normalises every part of the reward (spec 4.1), with `classmate_advantage_clamp: non_neg_cl` applied."""
-    normalise = normaliser(config, divide_by_std=divide_by_std, snap_constant=snap_constant)
+    normalise = normaliser(config, divide_by_std=divide_by_std, exact=exact)
     if inputs.segment_BR is None:
         classmate_B = normalise(inputs.classmate_reward_B, inputs.classmate_rows_B, inputs.group_B)
         if config.classmate_advantage_clamp == "non_neg_cl":
@@ -77,7 +77,7 @@ def carriers(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     return response_BR & handed_over_BR.bool()
 
 
-def normaliser(config: AdvantageConfig, *, divide_by_std: bool, snap_constant: bool = False) -> Normaliser:
+def normaliser(config: AdvantageConfig, *, divide_by_std: bool, exact: bool = False) -> Normaliser:
     """`group_normalise` with the options of `config`."""
 
     def normalise(values: torch.Tensor, valid: torch.Tensor, group: np.ndarray) -> torch.Tensor:
@@ -87,7 +87,7 @@ def normaliser(config: AdvantageConfig, *, divide_by_std: bool, snap_constant: b
             group,
             divide_by_std=divide_by_std,
             singleton=config.singleton_group,
-            snap_constant=snap_constant,
+            exact=exact,
         )
 
     return normalise
@@ -121,22 +121,23 @@ def group_normalise(
     *,
     divide_by_std: bool,
     singleton: str,
-    snap_constant: bool = False,
+    exact: bool = False,
 ) -> torch.Tensor:
-    """A(x) of spec 4.1 over the valid rows of each group; 0 on all others. Float32 (B,).
+    """A(x) of spec 4.1 over the valid rows of each group; 0 on all others. (B,), float32, or float64 if `exact`.
 
-    The arithmetic is upstream's `compute_grpo_outcome_advantage`, to the last bit. Upstream leaves rounding noise of
-    about 1e-2 in groups of equal rewards such as 0.1; `snap_constant` makes these exactly 0, which a batch
-    normalisation needs, since it would blow the noise up when all groups are constant.
+    The arithmetic is upstream's `compute_grpo_outcome_advantage`, to the last bit. That leaves rounding noise of about
+    1e-2 in groups of equal rewards such as 0.1, which a batch normalisation would blow up when all groups are constant
+    or the parts cancel: `exact` computes in float64, and makes constant groups exactly 0.
     """
-    result_B = torch.zeros_like(values_B, dtype=torch.float32)
+    number = torch.float64 if exact else torch.float32
+    result_B = torch.zeros_like(values_B, dtype=number)
     for rows in groups_of(group_B, valid_B):
-        x = values_B[rows].float()
+        x = values_B[rows].to(number)
         if len(rows) < 2:
             result_B[rows] = x / (1 + EPSILON) if divide_by_std else x
             if singleton == "zero":
                 result_B[rows] = 0.0
-        elif snap_constant and bool((x == x[0]).all()):
+        elif exact and bool((x == x[0]).all()):
             result_B[rows] = 0.0
         else:
             centred = x - torch.mean(x)

@@ -1,0 +1,70 @@
+"""Estimators of upstream on the classmates' fused reward, and the actor's masks: short real runs."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, finished, graded_reward, rows, settings, steps
+
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+STEPS = 2
+
+
+def train(world: World, folder: Path, *overrides: str) -> Path:
+    """Two steps with the classmates always counted; returns the run folder."""
+    common = [
+        f"trainer.total_training_steps={STEPS}",
+        "trainer.val_before_train=false",
+        "trainer.test_freq=-1",
+        "trainer.save_freq=-1",
+        "reward_model.use_classmate_condition=always",
+        graded_reward(folder),
+    ]
+    finished([*MAIN, *settings(world, folder / "run", *common, *overrides)], log=folder / "terminal.txt")
+    return folder / "run"
+
+
+def by_prompt(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The rows of each prompt."""
+    groups = defaultdict(list)
+    for record in records:
+        groups[record["uid"]].append(record)
+    return list(groups.values())
+
+
+def advantage(record: dict[str, Any]) -> float:
+    """Of any token: the estimators here give all tokens of a row the same."""
+    given = {record["advantage"], record["advantage_on_cot"]} - {None}
+    assert max(given) == pytest.approx(min(given), abs=1e-5)
+    return given.pop()
+
+
+def test_remax_has_one_baseline_per_prompt(world: World, tmp_path: Path) -> None:
+    folder = train(world, tmp_path, "algorithm.adv_estimator=remax")
+    for step, line in steps(folder).items():
+        records = rows(folder, step)
+        assert len(records) == PROMPTS * ROLLOUTS, "the greedy rows are baselines and nothing else"
+        assert {record["rollout"] for record in records} == set(range(ROLLOUTS))
+        assert line["actor/grad_norm"] > 0
+        assert line["classmate/groups_without_greedy"] == 0
+        assert line["critic/final_reward/mean"] == pytest.approx(
+            sum(r["final_reward"] for r in records if r["classmate_valid"]) / sum(r["classmate_valid"] for r in records)
+        )
+        for group in by_prompt(records):
+            baselines = [record["final_reward"] - advantage(record) for record in group]
+            assert max(baselines) - min(baselines) < 1e-5
+    texts = {record["response"] for record in rows(folder, 1)}
+    assert len(texts) > PROMPTS, "the other rows are sampled"
+
+
+def test_gae_trains_a_critic(world: World, tmp_path: Path) -> None:
+    folder = train(world, tmp_path, "algorithm.adv_estimator=gae")
+    for step, line in steps(folder).items():
+        assert len(rows(folder, step)) == PROMPTS * ROLLOUTS
+        assert line["actor/grad_norm"] > 0
+        assert line["critic/grad_norm"] > 0
+        assert line["critic/vf_loss"] > 0
+    lines = list(steps(folder).values())
+    assert lines[0]["critic/vf_loss"] != lines[1]["critic/vf_loss"]
