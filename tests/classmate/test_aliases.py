@@ -73,6 +73,28 @@ def test_drgrpo_is_a_recipe() -> None:
     ]
 
 
+def test_gdpo_without_batch_norm_is_a_name() -> None:
+    assert resolve_aliases(["algorithm.adv_estimator=gdpo_wo_bn"]) == [
+        "algorithm.adv_estimator=gdpo_wo_bn",
+        "algorithm.gdpo_batch_norm=none",
+    ]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "actor_rollout_ref.actor.classmate_clip_ratio_low",
+        "+actor_rollout_ref.actor.classmate_clip_ratio",
+        "reward_model.cl_rollout_is_threshold",
+        "algorithm.cl_rollout_is_mode",
+    ],
+)
+def test_keys_without_effect_are_refused_with_the_reason(key: str) -> None:
+    with pytest.raises(ConfigError, match=r"had no gradient; leave it out") as error:
+        resolve_aliases([f"{key}=0.4"])
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -82,6 +104,9 @@ def test_drgrpo_is_a_recipe() -> None:
         ("actor_rollout_ref.model.model_path=a", "actor_rollout_ref.model.path=b"),
         ("reward_model.classmate_use_vllm=True", "reward_model.classmate_backend=hf"),
         ("algorithm.adv_estimator=drgrpo", "actor_rollout_ref.actor.loss_agg_mode=token-mean"),
+        ("algorithm.adv_estimator=drgrpo", "algorithm.norm_adv_by_std_in_grpo=True"),
+        ("algorithm.adv_estimator=drgrpo", "actor_rollout_ref.actor.use_kl_loss=True"),
+        ("algorithm.adv_estimator=gdpo_wo_bn", "algorithm.gdpo_batch_norm=token"),
     ],
 )
 def test_disagreement_names_both_spellings(first: str, second: str) -> None:

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe, merging_bpe, text_bpe
-from verl.classmate.cot import CotKind, CotMarkers, CotSpan, KeepSpec, keep, locate, parse_keep_rate
+from verl.classmate.cot import CotKind, CotMarkers, CotSpan, KeepSpec, keep, locate, loss_mask, parse_keep_rate
 from verl.classmate.errors import ConfigError
 
 THINK = CotMarkers(start="<think>", end="</think>")
@@ -145,6 +145,30 @@ def test_ratio_counts_tokens_down_but_keeps_one() -> None:
 def test_impossible_keep_rates(rate) -> None:
     with pytest.raises(ConfigError, match=r"reward\.keep: .* write 1, a ratio"):
         parse_keep_rate(rate, path="reward.keep")
+
+
+@pytest.mark.parametrize(
+    ("response", "cot_only", "output_only"),
+    [
+        ("<think>3 + 4</think>7.<|im_end|>", "<think>3 + 4</think>", "<think></think>7.<|im_end|>"),
+        ("3 + 4</think>7.", "3 + 4</think>", "</think>7."),
+        ("<think>3 + 4, so", "<think>3 + 4, so", "<think>"),
+        ("The answer is 7.", "", ""),
+        ("<think></think>7.", "<think></think>", "<think></think>7."),
+    ],
+)
+def test_tokens_that_the_loss_counts(response: str, cot_only: str, output_only: str) -> None:
+    tokenizer = byte_bpe()
+    ids = encode(tokenizer, response)
+    span = locate(ids, tokenizer, THINK)
+
+    def counted(mode) -> str:
+        mask = loss_mask(span, len(ids), mode)
+        return tokenizer.decode([token for token, m in zip(ids, mask, strict=True) if m])
+
+    assert counted("all_tokens") == response
+    assert counted("cot_only") == cot_only
+    assert counted("output_only") == output_only
 
 
 def test_empty_cot_hands_over_nothing() -> None:

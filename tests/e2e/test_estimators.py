@@ -1,5 +1,6 @@
 """Estimators of upstream on the classmates' fused reward, and the actor's masks: short real runs."""
 
+import math
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,11 @@ STEPS = 2
 
 def train(world: World, folder: Path, *overrides: str) -> Path:
     """Two steps with the classmates always counted; returns the run folder."""
+    folder.mkdir(exist_ok=True)
     common = [
         f"trainer.total_training_steps={STEPS}",
         "trainer.val_before_train=false",
         "trainer.test_freq=-1",
-        "trainer.save_freq=-1",
         "reward_model.use_classmate_condition=always",
         graded_reward(folder),
     ]
@@ -42,7 +43,7 @@ def advantage(record: dict[str, Any]) -> float:
 
 
 def test_remax_has_one_baseline_per_prompt(world: World, tmp_path: Path) -> None:
-    folder = train(world, tmp_path, "algorithm.adv_estimator=remax")
+    folder = train(world, tmp_path, "algorithm.adv_estimator=remax", "trainer.save_freq=-1")
     for step, line in steps(folder).items():
         records = rows(folder, step)
         assert len(records) == PROMPTS * ROLLOUTS, "the greedy rows are baselines and nothing else"
@@ -60,7 +61,7 @@ def test_remax_has_one_baseline_per_prompt(world: World, tmp_path: Path) -> None
 
 
 def test_gae_trains_a_critic(world: World, tmp_path: Path) -> None:
-    folder = train(world, tmp_path, "algorithm.adv_estimator=gae")
+    folder = train(world, tmp_path, "algorithm.adv_estimator=gae", f"trainer.save_freq={STEPS}")
     for step, line in steps(folder).items():
         assert len(rows(folder, step)) == PROMPTS * ROLLOUTS
         assert line["actor/grad_norm"] > 0
@@ -68,3 +69,20 @@ def test_gae_trains_a_critic(world: World, tmp_path: Path) -> None:
         assert line["critic/vf_loss"] > 0
     lines = list(steps(folder).values())
     assert lines[0]["critic/vf_loss"] != lines[1]["critic/vf_loss"]
+    assert list((folder / f"global_step_{STEPS}" / "critic").iterdir())
+
+
+@pytest.mark.parametrize("mode", ["cot_only", "output_only"])
+def test_the_loss_counts_a_part_of_the_tokens_and_metrics_all(world: World, tmp_path: Path, mode: str) -> None:
+    recipe = ["algorithm.adv_estimator=drgrpo", "reward_model.rollout_is_threshold=4.0", "trainer.save_freq=-1"]
+    recipe += [f"reward_model.token_level_main_reward_mode={mode}"]
+    folder = train(world, tmp_path, *recipe)
+    for step, line in steps(folder).items():
+        records = rows(folder, step)
+        assert line["actor/grad_norm"] > 0
+        assert math.isfinite(line["actor/pg_loss"])
+        assert line["rollout_corr/rollout_is_max"] <= 4.0
+        assert line["response_length/mean"] == sum(r["response_tokens"] for r in records) / len(records)
+        both = [r for r in records if None not in (r["advantage"], r["advantage_on_cot"])]
+        assert both, "advantages are those of all tokens"
+        assert all(r["advantage"] == pytest.approx(r["advantage_on_cot"]) for r in both)

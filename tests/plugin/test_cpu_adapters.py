@@ -81,6 +81,20 @@ def test_fsdp_engines_serve_the_cpu(strategy: str, model_type: str) -> None:
     assert issubclass(engine, transformer_impl.FSDPEngine)
 
 
+def test_a_critic_needs_no_flash_attention(tmp_path: Path) -> None:
+    from transformers import AutoConfig
+
+    from verl.utils.model import load_valuehead_model
+
+    world = make_tiny_world(tmp_path)
+    config = AutoConfig.from_pretrained(world.model, attn_implementation="sdpa")
+    config.num_labels = 1
+    model = load_valuehead_model(str(world.model), torch.float32, config, trust_remote_code=False)
+    values = model(torch.ones(1, 5, dtype=torch.int64)).logits
+    assert values.shape == (1, 5, 1)
+    assert torch.isfinite(values).all()
+
+
 def _send(weights: dict[str, torch.Tensor], handle: str, bucket_size_mb: int) -> threading.Thread:
     from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightSender
 

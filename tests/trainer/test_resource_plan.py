@@ -1,5 +1,6 @@
 """The plan that a run prints at its start: what runs where, what it needs and what is there."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ def model(tmp_path_factory) -> Path:
     return make_tiny_world(tmp_path_factory.mktemp("world")).model
 
 
-def plan(model: str, hardware: str, *classmates: dict) -> list[str]:
-    config = composed("classmate_cot_ppo_trainer", hardware, f"actor_rollout_ref.model.path={model}")
+def plan(model: str, hardware: str, *classmates: dict, overrides: Sequence[str] = ()) -> list[str]:
+    config = composed("classmate_cot_ppo_trainer", hardware, f"actor_rollout_ref.model.path={model}", *overrides)
     reward = from_mapping({"classmates": list(classmates)}, require_classmates=False)
     return resource_plan.resource_plan(config, reward)
 
@@ -38,6 +39,16 @@ def test_memory_is_compared_with_what_is_there(model, monkeypatch):
     assert "16.0 GiB there, 12.0 free" in lines[-1]
     monkeypatch.setattr(resource_plan, "_memory_gib", lambda: (16.0, 1.0))
     assert plan(str(model), "cpu")[-1].startswith("warning: memory may not suffice")
+
+
+def test_a_critic_is_counted(model):
+    with_critic = plan(str(model), "cpu", overrides=["algorithm.adv_estimator=gae"])
+    assert [row[:18].rstrip() for row in with_critic[1:4]] == [
+        "policy, training",
+        "critic, training",
+        "policy, rollout",
+    ]
+    assert len(with_critic) == len(plan(str(model), "cpu")) + 1
 
 
 def test_gpu_memory_is_told_as_a_share(model):

@@ -77,6 +77,9 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
         ("policy, training", training, policy, TRAINING_COPIES, "weights, gradients, Adam"),
         ("policy, rollout", rollout.name, policy, 1, ""),
     ]
+    if config.algorithm.adv_estimator == "gae":
+        critic = weights_gib(config.critic.model.path, as_float32=on_cpu)
+        parts.insert(1, ("critic, training", training, critic, TRAINING_COPIES, "weights, gradients, Adam"))
     for index, spec in enumerate(reward.classmates):
         weights = weights_gib(spec.model, as_float32=on_cpu)
         parts.append((f"classmate {index}", resolved_backend(spec), weights, 1, Path(spec.model).name))
@@ -94,7 +97,7 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
             f"GPU memory   {share:.0%} of the fullest GPU for engines that make rows, asleep while the policy trains",
         ]
     # Driver, two of the queue, training ranks, agent workers, one process an engine.
-    engines = [engine for _, engine, *_ in parts[1:]]
+    engines = [engine for part, engine, *_ in parts if not part.endswith("training")]
     processes = 3 + ranks + rollout.agent.num_workers + len(engines)
     needed = processes * PROCESS_GIB + engines.count("vllm") * VLLM_CPU_GIB
     needed += sum((weights or 0.0) * copies for _, _, weights, copies, _ in parts)

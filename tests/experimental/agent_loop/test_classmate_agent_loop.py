@@ -4,6 +4,7 @@ The engines are played by scripts of answers, since what is looked at is what re
 """
 
 import asyncio
+import copy
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -12,13 +13,18 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 
 from tests.classmate.toy_tokenizers import TOKENIZERS
 from verl.classmate.scoring import Outcome
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-from verl.experimental.agent_loop.classmate_agent_loop import ClassmateAgentLoop, ClassmateAgentLoopOutput
+from verl.experimental.agent_loop.classmate_agent_loop import (
+    ClassmateAgentLoop,
+    ClassmateAgentLoopOutput,
+    ClassmateAgentLoopWorker,
+)
 from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
+from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.classmate_workers import Reply
 from verl.workers.rollout.replica import TokenOutput
@@ -175,6 +181,7 @@ def test_the_reward_and_the_fields_of_the_row(config: DictConfig) -> None:
     assert fields["rm_scores"].sum() == 1.5
     assert fields["rm_scores"][-1] == 1.5
     assert (bool(fields["main_valid"]), bool(fields["classmate_valid"])) == (True, True)
+    assert bool(fields["main_correct"])
     assert fields["classmate_mask"].shape == fields["responses"].shape == fields["response_mask"].shape
     tokenizer = TOKENIZERS["byte_bpe"]()
     handed_over = tokenizer.decode(fields["responses"][fields["classmate_mask"].bool()])
@@ -183,6 +190,55 @@ def test_the_reward_and_the_fields_of_the_row(config: DictConfig) -> None:
     assert (record["cot"], record["output"], record["response"]) == (THOUGHT, "\n\nThe answer is 7.", ANSWERED)
     assert [s["text"] for s in record["classmates"][1]["samples"]] == ["The answer is 7.", "The answer is 8."]
     assert (record["step"], record["rollout"], record["index"], record["uid"]) == (5, 2, 3, "0-1-key")
+
+
+def test_the_actors_mask_is_there_where_the_loss_counts_a_part(config: DictConfig, tmp_path: Path) -> None:
+    assert "actor_mask" not in run(config, ANSWERED).output.as_dict()
+    for name in CLASSMATES:
+        TOKENIZERS[name]().save_pretrained(tmp_path / name)
+    mode = "reward_model.token_level_main_reward_mode=output_only"
+    fields = run(composed(tmp_path, "algorithm.adv_estimator=grpo", mode), ANSWERED).output.as_dict()
+    tokenizer = TOKENIZERS["byte_bpe"]()
+    counted = tokenizer.decode(fields["responses"][fields["actor_mask"].bool()])
+    assert counted == "<think></think>\n\nThe answer is 7."
+    assert fields["response_mask"].all(), "metrics count all tokens"
+
+
+def sessions(config: DictConfig, monkeypatch: pytest.MonkeyPatch, *, validate: bool) -> list[dict[str, Any]]:
+    """What the policy is asked about one prompt, by session."""
+    asked: list[dict[str, Any]] = []
+
+    class Loop:
+        async def run(self, sampling_params: dict[str, Any], **columns: Any) -> None:
+            asked.append({**sampling_params, **columns})
+
+    async def ignore(*args: Any, **kwargs: Any) -> None:
+        pass
+
+    monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", ignore)
+    worker = object.__new__(ClassmateAgentLoopWorker)
+    worker.config, worker._agent_loop, worker._agent_loop_postprocess = config, Loop(), ignore
+    trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": validate}
+    prompt = {"uid": "0-1-key", "agent_name": "classmate_cot"}
+    asyncio.run(worker._run_prompt(prompt, {"temperature": 1.0, "top_p": 0.9, "top_k": 5}, trajectory))
+    return asked
+
+
+@pytest.mark.parametrize("estimator", ["remax", "rloo"])
+def test_remax_has_one_greedy_session_more(config: DictConfig, monkeypatch: pytest.MonkeyPatch, estimator: str) -> None:
+    config = copy.deepcopy(config)
+    with open_dict(config):
+        config.algorithm.adv_estimator = estimator
+    n = config.actor_rollout_ref.rollout.n
+    *sampled, last = sessions(config, monkeypatch, validate=False)
+    assert [row["session_id"] for row in (*sampled, last)] == list(range(n + (estimator == "remax")))
+    assert {(row["temperature"], row["top_p"], row["top_k"]) for row in sampled} == {(1.0, 0.9, 5)}
+    if estimator == "remax":
+        assert (last["temperature"], last["top_p"], last["top_k"]) == (0, 1.0, -1)
+        assert {row["greedy_session"] for row in sampled} == {last["session_id"]}
+    validation = sessions(config, monkeypatch, validate=True)
+    assert len(validation) == config.actor_rollout_ref.rollout.val_kwargs.n
+    assert {row["temperature"] for row in validation} == {1.0}
 
 
 def test_seeds_follow_from_run_step_row_and_rollout(config: DictConfig) -> None:

@@ -417,9 +417,9 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """Upstream's metrics plus ours; then writes the step down, shows its line and saves if that is due."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
-        rows = tq.kv_batch_get(
-            keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields", "advantages", "classmate_mask"]
-        )
+        segments = ["classmate_segments"] if self.advantage_config.per_segment else []
+        fields = ["extra_fields", "advantages", "classmate_mask", *segments]
+        rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
         extra_fields = rows.pop("extra_fields").tolist()
         infos, records = _split_extra_fields(extra_fields)
         for record, advantages, mask in zip(
@@ -427,6 +427,11 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         ):
             record["advantage"] = _mean_where(advantages, mask == 0)
             record["advantage_on_cot"] = _mean_where(advantages, mask == 1)
+        if segments:
+            per_row = zip(records, rows["advantages"].unbind(), rows["classmate_segments"].unbind(), strict=True)
+            for record, advantages, segment in per_row:
+                count = len(record["segment_rewards"])
+                record["advantage_on_segments"] = [_mean_where(advantages, segment == s + 1) for s in range(count)]
         metrics.update(row_metrics(infos))
         metrics["timing_s/classmate_cot"] = _time_after_last_response(extra_fields)
         if self.classmates is not None:

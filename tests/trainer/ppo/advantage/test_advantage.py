@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl.classmate.config import AdvantageConfig
+from verl.classmate.errors import ConfigError
 from verl.trainer.ppo.advantage import AdvantageInputs, AdvantageResult, compute_advantage, group_normalise
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, get_adv_estimator_fn
 
@@ -99,6 +100,96 @@ def test_grpo_of_the_worked_example() -> None:
     assert fused == same == near(1.1802, -0.9986, 0.4539, -0.6355)
     centred, _ = columns(run(inputs(), adv_estimator="grpo", norm_adv_by_std_in_grpo=False))
     assert centred == near(0.8125, -0.6875, 0.3125, -0.4375)
+
+
+def test_grpo_with_classmates_of_the_worked_example() -> None:
+    """A(F) where classmates read, A(r) elsewhere; centred only, it is what Dr.GRPO makes of it."""
+    on_cot, elsewhere = columns(run(inputs(), adv_estimator="grpo_w_classmate"))
+    assert on_cot == near(1.1802, -0.9986, 0.4539, -0.6355)
+    assert elsewhere == near(0.8660, -0.8660, 0.8660, -0.8660)
+    all_cot, all_elsewhere = columns(
+        run(inputs(), adv_estimator="grpo_w_classmate", token_level_classmate_reward_mode="all")
+    )
+    assert all_cot == all_elsewhere == near(1.1802, -0.9986, 0.4539, -0.6355)
+    centred = run(inputs(), adv_estimator="grpo_w_classmate", norm_adv_by_std_in_grpo=False)
+    on_cot, elsewhere = columns(centred)
+    assert on_cot == near(0.8125, -0.6875, 0.3125, -0.4375)
+    assert elsewhere == near(0.5, -0.5, 0.5, -0.5)
+
+
+@pytest.mark.parametrize(
+    ("condition", "classmate"),
+    [
+        ("always", (1.3056, -0.7833, -0.7833, 0.2611)),
+        ("no_classmate_when_main_incorrect", (1.5, -0.5, -0.5, -0.5)),
+        ("neg_classmate_when_main_incorrect", (1.3908, -0.1987, -0.1987, -0.9934)),
+    ],
+)
+def test_separated_parts_of_the_worked_example(condition: str, classmate: tuple) -> None:
+    given_inputs = inputs(classmate=GAMMA[condition] * C)
+    main = [0.8660, -0.8660, 0.8660, -0.8660]
+    both = [a + 0.5 * b for a, b in zip(main, classmate, strict=True)]
+    for estimator in ("grpo_main_classmate_separated", "gdpo_wo_bn"):
+        on_cot, elsewhere = columns(run(given_inputs, adv_estimator=estimator))
+        assert on_cot == near(*both)
+        assert elsewhere == near(*main)
+        on_cot, elsewhere = columns(run(given_inputs, adv_estimator=estimator, token_level_classmate_reward_mode="all"))
+        assert on_cot == elsewhere == near(*both)
+
+
+def test_clamps_of_the_worked_example() -> None:
+    correct = R >= 0.5
+    for estimator in ("grpo_main_classmate_separated", "gdpo_wo_bn"):
+        on_cot, elsewhere = columns(run(inputs(), adv_estimator=estimator, classmate_advantage_clamp="non_neg_cl"))
+        assert on_cot == near(0.8660 + 0.6528, -0.8660, 0.8660, -0.73547)
+        assert elsewhere == near(0.8660, -0.8660, 0.8660, -0.8660)
+    harsh = inputs(weight=4.0, main_correct_B=correct)
+    on_cot, elsewhere = columns(
+        run(
+            harsh,
+            adv_estimator="grpo_main_classmate_separated",
+            classmate_reward_weight=4.0,
+            classmate_advantage_clamp="non_neg_adv_when_main_correct",
+        )
+    )
+    expected = [0.8660 + 4 * 1.3056, -0.8660 - 4 * 0.7833, 0.0, -0.8660 + 4 * 0.2611]
+    assert on_cot == pytest.approx(expected, abs=3e-4)
+    assert elsewhere == near(0.8660, -0.8660, 0.8660, -0.8660)
+
+
+def test_segments_of_a_row_have_advantages_of_their_own() -> None:
+    """Two rows with two segments each: u = [1, 0], [0.5, missing]; the group of segments is 1, 0, 0.5."""
+    nan = float("nan")
+    given_inputs = inputs(
+        base=torch.tensor([1.0, 0.0]),
+        classmate=torch.tensor([1.0, 0.5]),
+        segment_BR=torch.tensor([[1, 2, 0]] * 2),
+        segment_reward_BK=torch.tensor([[1.0, 0.0], [0.5, nan]]),
+        response_mask_BR=torch.ones(2, 3, dtype=torch.int64),
+    )
+    first, second = run(given_inputs, adv_estimator="grpo_main_classmate_separated").advantages_BR.tolist()
+    assert first == near(0.7071 + 0.5, 0.7071 - 0.5, 0.7071)
+    assert second == near(-0.7071, -0.7071, -0.7071)
+    fused = torch.tensor([1.5, 1.0, 0.25])
+    z = ((fused - fused.mean()) / fused.std()).tolist()
+    first, second = run(given_inputs, adv_estimator="grpo_w_classmate").advantages_BR.tolist()
+    assert first == near(z[0], z[1], 0.7071)
+    assert second == near(z[2], -0.7071, -0.7071)
+    with pytest.raises(ConfigError, match="cannot tell the segments"):
+        run(given_inputs, token_level_classmate_reward_mode="all")
+
+
+def test_parts_that_cancel_leave_no_noise_behind() -> None:
+    """S is 0 in every row; a batch normalisation of rounding errors would make something of it."""
+    base, classmate = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([1.0, 1.0, 0.0])
+    for batch_norm in ("sequence", "token"):
+        result = run(
+            inputs(base=base, classmate=classmate),
+            classmate_reward_weight=1.0,
+            gdpo_batch_norm=batch_norm,
+            token_level_classmate_reward_mode="all",
+        )
+        assert result.advantages_BR.abs().max() < 1e-6
 
 
 def test_grpo_rows_without_classmate_score_are_normalised_on_the_main_reward() -> None:

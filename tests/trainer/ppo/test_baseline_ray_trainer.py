@@ -1,0 +1,80 @@
+"""What the trainer does to rows between the queue and the actor: greedy rows taken out, masks narrowed."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transfer_queue import KVBatchMeta
+
+from verl.trainer.ppo import baseline_ray_trainer
+from verl.trainer.ppo.baseline_ray_trainer import narrow_masks, take_out_greedy
+from verl.trainer.ppo.core_algos import agg_loss
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+    """Rows by key, in the place of the queue's process."""
+    rows: dict[str, dict[str, Any]] = {}
+
+    def get(keys: list[str], partition_id: str, select_fields: list[str]) -> dict[str, list[Any]]:
+        return {name: [rows[key][name] for key in keys] for name in select_fields}
+
+    def clear(keys: list[str], partition_id: str) -> None:
+        for key in keys:
+            del rows[key]
+
+    monkeypatch.setattr(baseline_ray_trainer, "tq", SimpleNamespace(kv_batch_get=get, kv_clear=clear))
+    return rows
+
+
+def test_greedy_rows_leave_the_batch_and_the_queue(queue: dict[str, dict[str, Any]]) -> None:
+    """Two rows of each prompt were sampled; the greedy ones were: scored, without classmates, not scored, lost."""
+    greedy = {"a": (0.75, 0.5, True, True), "b": (0.75, 0.5, True, False), "c": (0.0, 0.0, False, False)}
+    for uid in "abcd":
+        for session in range(3 if uid in greedy else 2):
+            final, base, main, classmate = greedy[uid] if session == 2 else (9.0, 9.0, True, True)
+            queue[f"{uid}_{session}_0"] = {
+                "greedy_session": 2,
+                "session_id": session,
+                "uid": uid,
+                "final_reward": torch.tensor(final),
+                "base_reward": torch.tensor(base),
+                "main_valid": torch.tensor(main),
+                "classmate_valid": torch.tensor(classmate),
+            }
+    keys = list(queue)
+    tags = [{"seq_len": i} for i in range(len(keys))]
+    batch = KVBatchMeta(partition_id="train", keys=keys, tags=tags, extra_info={"temperature": 1.0})
+    kept, rewards = take_out_greedy(batch)
+    assert kept.keys == [key for key in keys if not key.endswith("_2_0")] == list(queue)
+    assert [tag["seq_len"] for tag in kept.tags] == [i for i, key in enumerate(keys) if not key.endswith("_2_0")]
+    assert kept.extra_info == {"temperature": 1.0}
+    assert rewards == {"a": 0.75, "b": 0.5}
+
+
+def rows(*masks: list[int]) -> list[torch.Tensor]:
+    return [torch.tensor(mask) for mask in masks]
+
+
+def test_masks_are_narrowed_to_the_tokens_that_count() -> None:
+    result = narrow_masks(rows([1, 1, 1], [1, 0, 1], [0]), rows([1, 0, 1], [0, 1, 1], [1, 1, 1]), rows_of_update=4)
+    for name in ("response_mask", "loss_mask"):
+        assert [mask.tolist() for mask in result[name]] == [[1, 0, 1], [0, 0, 1], [0]]
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
+def test_nothing_to_count_is_a_loss_of_zero(mode: str) -> None:
+    """As upstream's actor does: the loss over `response_mask`, divided by the tokens of `loss_mask`."""
+    result = narrow_masks(rows([1, 1], [1, 1]), rows([0, 0], [0, 0]), rows_of_update=2)
+    loss = agg_loss(
+        torch.full((2, 2), 3.0, requires_grad=True),
+        torch.stack(result["response_mask"]).bool(),
+        mode,
+        batch_num_tokens=int(torch.stack(result["loss_mask"]).sum()),
+        global_batch_size=2,
+    )
+    assert loss.item() == 0.0
+    # Fewer empty rows than a mini-batch has cannot fill one: the divisor is exact.
+    some = narrow_masks(rows([1, 1], [1, 1]), rows([0, 0], [0, 1]), rows_of_update=2)
+    assert [mask.tolist() for mask in some["loss_mask"]] == [[0, 0], [0, 1]]

@@ -1,0 +1,60 @@
+"""What is settled before a run starts: keys that depend on other keys."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from tests.trainer.test_configs import composed
+from verl.classmate.aliases import resolve_aliases
+from verl.classmate.config import from_mapping, rollout_correction
+from verl.trainer.run_folder import RunFolder
+from verl.trainer.session import settle
+
+
+def settled(tmp_path: Path, *overrides: str) -> tuple[DictConfig, list[str]]:
+    config = composed(
+        "classmate_cot_ppo_trainer", "cpu", *resolve_aliases(overrides), f"trainer.default_local_dir={tmp_path / 'run'}"
+    )
+    folder = RunFolder.open(OmegaConf.to_container(config, resolve=True))
+    return config, settle(config, folder, "classmate_cot")
+
+
+def test_drgrpo_divides_by_a_constant(tmp_path: Path) -> None:
+    """Left to verl, the divisor is the longest response of each micro-batch."""
+    config, _ = settled(tmp_path, "algorithm.adv_estimator=drgrpo", "data.max_response_length=77")
+    actor = config.actor_rollout_ref.actor
+    assert (config.algorithm.adv_estimator, config.algorithm.norm_adv_by_std_in_grpo) == ("grpo", False)
+    assert (actor.loss_agg_mode, actor.loss_scale_factor, actor.use_kl_loss) == ("seq-mean-token-sum-norm", 77, False)
+
+
+def test_a_divisor_that_was_given_stays(tmp_path: Path) -> None:
+    config, _ = settled(tmp_path, "algorithm.adv_estimator=drgrpo", "actor_rollout_ref.actor.loss_scale_factor=5")
+    assert config.actor_rollout_ref.actor.loss_scale_factor == 5
+
+
+def test_other_losses_have_no_divisor(tmp_path: Path) -> None:
+    config, _ = settled(tmp_path)
+    assert config.actor_rollout_ref.actor.loss_scale_factor is None
+    assert config.algorithm.rollout_correction.rollout_is is None
+
+
+@pytest.mark.parametrize("spelling", ["reward_model.rollout_is_threshold", "++reward_model.rollout_is_threshold"])
+def test_a_cap_turns_rollout_correction_on(tmp_path: Path, spelling: str) -> None:
+    config, _ = settled(tmp_path, f"{spelling}=4.0")
+    reward = from_mapping(config.reward_model, require_classmates=False)
+    correction = config.algorithm.rollout_correction
+    assert (correction.rollout_is, correction.rollout_is_threshold, correction.bypass_mode) == ("token", 4.0, False)
+    assert rollout_correction(config, reward)["rollout_is_threshold"] == 4.0, "a trainer settles once more"
+
+
+def test_scales_that_are_not_decoupled_are_told(tmp_path: Path) -> None:
+    _, notes = settled(tmp_path, "algorithm.gdpo_group_norm=mean_only")
+    assert any("mean_only does not bring the two rewards to one scale" in note for note in notes)
+
+
+def test_the_critic_is_the_policy(tmp_path: Path) -> None:
+    config, _ = settled(tmp_path, "algorithm.adv_estimator=gae", "actor_rollout_ref.model.path=some/model")
+    assert config.critic.model.path == "some/model"
+    assert config.critic.model.override_config.attn_implementation == "sdpa"
+    assert config.critic.fsdp.dtype == "float32"
