@@ -617,7 +617,7 @@ class AdvantageConfig:
     """v_r, the weight of the main component."""
     classmate_reward_type: str = ClassmateCotRewardConfig.classmate_reward_type
     """Whether there is a reward per segment."""
-    reward_fusion: Literal["sum", "weighted_average", "base_plus_max"] = ClassmateCotRewardConfig.reward_fusion
+    reward_fusion: Literal["sum", "weighted_average", "base_plus_max"] | None = ClassmateCotRewardConfig.reward_fusion
     """How the segments' rewards are fused with the main one."""
     token_level_classmate_reward_mode: TokenMode | None = ClassmateCotRewardConfig.token_level_classmate_reward_mode
     """Which tokens carry the classmate's advantage; never None behind the constructor."""
