@@ -10,6 +10,7 @@ from tests.trainer.test_configs import composed
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.trainer import preflight, resource_plan
+from verl.workers import classmate_placement
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +35,9 @@ def changed(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return config
 
 
-def classmates(count: int, backend: str, **settings: Any) -> ClassmateRewardModelConfig:
+def classmates(count: int, backend: str, schedule: str = "auto", **settings: Any) -> ClassmateRewardModelConfig:
     entries = [{"model": f"m{i}", "backend": backend, **settings} for i in range(count)]
-    return from_mapping({"classmates": entries}, require_classmates=False)
+    return from_mapping({"classmates": entries, "classmate_schedule": schedule}, require_classmates=False)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,8 @@ def classmates(count: int, backend: str, **settings: Any) -> ClassmateRewardMode
         (2, "hf", 1, 7),
         (2, "hf", 2, 10),
         (2, "vllm", 1, 7),
-        (2, "vllm", 2, 12),
+        # One classmate on each rank's bundle.
+        (2, "vllm", 2, 10),
     ],
 )
 def test_logical_cpus(cpu_config, count, backend, ranks, needed):
@@ -69,9 +71,13 @@ def test_the_default_of_the_cpu_suffices_for_several_classmates(cpu_config):
 
 def test_engines_awake_side_by_side_share_a_gpu(gpu_config):
     config = changed(gpu_config, actor_rollout_ref__rollout__gpu_memory_utilization=0.4)
-    share = resource_plan.gpu_memory_share
+
+    def share(config: dict[str, Any], reward: ClassmateRewardModelConfig) -> float:
+        return classmate_placement.gpu_memory_share(config, reward, "streamed")
+
     assert share(config, classmates(2, "vllm", gpu_memory_utilization=0.25)) == pytest.approx(0.9)
-    assert share(config, classmates(2, "hf")) == pytest.approx(0.4)
+    assert share(config, classmates(2, "hf", gpu_memory_utilization=0.25)) == pytest.approx(0.9)
+    assert share(config, classmates(2, "vllm", placement="dedicated")) == pytest.approx(0.4)
     # Two GPUs: classmates of one GPU each stand on different ones, one of two GPUs on both.
     two = changed(config, trainer__n_gpus_per_node=2)
     assert share(two, classmates(2, "vllm", gpu_memory_utilization=0.25)) == pytest.approx(0.65)
@@ -85,7 +91,8 @@ def test_more_than_a_whole_gpu_is_refused_with_the_keys(gpu_config, monkeypatch)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     config = changed(gpu_config, actor_rollout_ref__rollout__gpu_memory_utilization=0.5)
     with pytest.raises(ConfigError, match="150%") as refused:
-        preflight.check_devices(config, classmates(2, "vllm", gpu_memory_utilization=0.5))
+        preflight.check_devices(config, classmates(2, "vllm", "streamed", gpu_memory_utilization=0.5))
+    assert "reward_model.classmate_schedule=batched" in str(refused.value)
     assert "actor_rollout_ref.rollout.gpu_memory_utilization=0.3" in str(refused.value)
     assert "reward_model.classmate_vllm_configs.gpu_memory_utilization=0.3" in str(refused.value)
     preflight.check_devices(config, classmates(2, "vllm", gpu_memory_utilization=0.25))

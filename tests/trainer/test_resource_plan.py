@@ -34,10 +34,10 @@ def test_every_part_has_an_aligned_row(model):
 
 
 def test_memory_is_compared_with_what_is_there(model, monkeypatch):
-    monkeypatch.setattr(resource_plan, "_memory_gib", lambda: (16.0, 12.0))
+    monkeypatch.setattr(resource_plan, "memory_gib", lambda: (16.0, 12.0))
     lines = plan(str(model), "cpu", {"model": str(model), "backend": "hf"})
     assert "16.0 GiB there, 12.0 free" in lines[-1]
-    monkeypatch.setattr(resource_plan, "_memory_gib", lambda: (16.0, 1.0))
+    monkeypatch.setattr(resource_plan, "memory_gib", lambda: (16.0, 1.0))
     assert plan(str(model), "cpu")[-1].startswith("warning: memory may not suffice")
 
 
@@ -70,5 +70,5 @@ def test_half_precision_files_take_twice_their_size_in_float32(model, tmp_path):
 
 
 def test_this_machine_has_memory():
-    total, free = resource_plan._memory_gib()
+    total, free = resource_plan.memory_gib()
     assert 0 < free <= total

@@ -102,7 +102,10 @@ def reward_config(models: list[str], **reward_model: Any) -> ClassmateRewardMode
 
 def run_config() -> DictConfig:
     return OmegaConf.create(
-        {"data": {"max_prompt_length": 32, "max_response_length": 16}, "trainer": {"deterministic": False}}
+        {
+            "data": {"max_prompt_length": 32, "max_response_length": 16},
+            "trainer": {"deterministic": False, "device": "cpu"},
+        }
     )
 
 

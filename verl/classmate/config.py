@@ -33,6 +33,7 @@ __all__ = [
     "ClassmateSpec",
     "ClassmateVllmConfig",
     "SamplingSettings",
+    "SelfPlaySpec",
     "ValGenerationConfig",
     "check_training",
     "from_mapping",
@@ -91,6 +92,7 @@ GROUP_ESTIMATORS = (
 STEP_WISE = "random_truncate_step_wise_utility"
 """The reward type with a reward per segment of the CoT."""
 
+Placement = Literal["colocated", "dedicated"]
 _REWARD = "reward_model.classmate_cot_reward_configs"
 _GENERATION = "reward_model.classmate_generation_configs"
 _VLLM = "reward_model.classmate_vllm_configs"
@@ -123,12 +125,24 @@ class ClassmateSpec:
     """Path or hub name of the model."""
     backend: Backend | None = None
     """Engine of this classmate; null: reward_model.classmate_backend."""
+    placement: Placement | None = None
+    """Where its engines stand; null: reward_model.classmate_placement."""
+    replicas: int | None = None
+    """Engines that share its requests; null: reward_model.classmate_replicas."""
     tensor_parallel_size: int | None = None
     """Devices one engine is spread over; null: reward_model.classmate_vllm_configs.tensor_parallel_size."""
     gpu_memory_utilization: float | None = None
     """Share of a device's memory for this engine; null: reward_model.classmate_vllm_configs.gpu_memory_utilization."""
     weight: float = 1.0
     """Weight of this classmate in the mean over classmates; only the ratios count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfPlaySpec(ClassmateSpec):
+    """The policy as its own classmate; made from `self_play`, never written by a user."""
+
+    mode: Literal["frozen", "live"]
+    """frozen: an engine with the start checkpoint; live: the policy's own rollout servers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +257,11 @@ class ClassmateCotRewardConfig:
     """Paths or hub names of the classmates: the short form of reward_model.classmates."""
     classmate_weights: tuple[float, ...] | None = None
     """Weights of the classmates of the list above in the mean over classmates; null: all equal."""
+    self_play: Literal["none", "frozen", "live"] = "none"
+    """The policy as a classmate beside those given: frozen as the run starts from it (its files are checked at each
+    save), or live, answered by the policy's own engines with the current weights and no second copy of them."""
+    self_play_model: str | None = field(default=None, metadata={"yaml": "${actor_rollout_ref.model.path}"})
+    """The policy's start checkpoint, which is the classmate in self-play."""
     classmate_reward_weight: float = 1.0
     """Weight w of the classmate term: of its normalised advantage where the estimator normalises it on its own
     (gdpo_classmate, gdpo_wo_bn, grpo_main_classmate_separated), else of the reward."""
@@ -433,18 +452,29 @@ class ClassmateRewardModelConfig:
     seed: int = field(default=0, metadata={"yaml": "${data.seed}", "null": 0})
     """Seed of the classmates' requests; null counts as 0."""
     classmates: tuple[ClassmateSpec, ...] = ()
-    """The classmates, each {model, backend, tensor_parallel_size, gpu_memory_utilization, weight}; all but the model
-    may be left out. Empty: the list in classmate_cot_reward_configs."""
+    """The classmates, each {model, backend, placement, replicas, tensor_parallel_size, gpu_memory_utilization, weight};
+    all but the model may be left out. Empty: the list in classmate_cot_reward_configs."""
     classmate_backend: Backend = "auto"
     """Engine of the classmates: hf (batched transformers), vllm, or auto (vllm on a GPU, else hf)."""
-    classmate_schedule: Literal["auto", "streamed"] = "auto"
-    """streamed: classmates read a row as soon as it is written; auto: the same."""
+    classmate_placement: Placement = "colocated"
+    """colocated: on the policy's GPUs, asleep while the policy trains; dedicated: on GPUs (without any: CPUs) of their
+    own, always awake."""
+    classmate_replicas: int = 1
+    """Engines that share the requests of one classmate."""
+    classmate_schedule: Literal["auto", "streamed", "batched"] = "auto"
+    """streamed: classmates read a row as soon as it is written; batched: all rows are written first, then one
+    colocated classmate after the other wakes while the policy sleeps; auto: streamed, unless the colocated engines do
+    not fit into a GPU's memory side by side with the policy."""
+    classmate_free_cache_engine: bool = True
+    """Colocated engines free their GPU memory (sleep level 1) while the policy trains."""
+    classmate_trust_remote_code: bool = False
+    """Run the Python code that comes with a classmate's model and tokenizer."""
     classmate_dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Number format of the classmates' weights; auto: as stored on a GPU, float32 on CPU."""
     classmate_failure_policy: Literal["restart", "exclude", "raise"] = "restart"
     """A classmate that fails: restart it (then exclude it), exclude it from the run, or end the run."""
     classmate_max_restarts: int = 3
-    """Restarts of one classmate in a run before it is excluded."""
+    """Restarts of one engine in a run before it is given up; a classmate without an engine is excluded."""
     classmate_request_timeout: float = 600.0
     """Seconds until a request counts as failed, time in the queue included."""
     classmate_batch_size: int = 32
@@ -488,6 +518,15 @@ class ClassmateRewardModelConfig:
             "the output; write all_tokens, or cot_format=markers",
         )
         _require(
+            self.classmate_replicas >= 1,
+            f"reward_model.classmate_replicas: {self.classmate_replicas} is too small; write 1 or more",
+        )
+        _require(
+            self.classmate_schedule != "batched" or self.classmate_free_cache_engine,
+            "reward_model.classmate_schedule: batched puts classmates to sleep in turn; write "
+            "classmate_free_cache_engine=True or classmate_schedule=streamed",
+        )
+        _require(
             self.classmate_batch_size >= 1,
             f"reward_model.classmate_batch_size: {self.classmate_batch_size} is too small; write 1 or more",
         )
@@ -505,7 +544,7 @@ class ClassmateRewardModelConfig:
     def _resolved_classmates(self) -> tuple[ClassmateSpec, ...]:
         reward = self.classmate_cot_reward_configs
         names = reward.classmate_model_name_or_path_list
-        specs = self.classmates
+        specs = tuple(spec for spec in self.classmates if not isinstance(spec, SelfPlaySpec))
         if names and specs and tuple(spec.model for spec in specs) != names:
             raise ConfigError(
                 f"reward_model.classmates and {_REWARD}.classmate_model_name_or_path_list name different models; "
@@ -520,6 +559,10 @@ class ClassmateRewardModelConfig:
             where = f"reward_model.classmates[{i}]"
             _require(spec.model.strip() != "", f"{where}.model: is empty; write a path or hub name")
             _require(spec.weight >= 0, f"{where}.weight: {spec.weight} is negative; write 0 or more")
+            _require(
+                spec.replicas is None or spec.replicas >= 1,
+                f"{where}.replicas: {spec.replicas} is too small; write 1 or more",
+            )
             utilization = spec.gpu_memory_utilization
             _require(
                 utilization is None or 0 < utilization <= 1,
@@ -529,20 +572,39 @@ class ClassmateRewardModelConfig:
                 spec.tensor_parallel_size is None or spec.tensor_parallel_size >= 1,
                 f"{where}.tensor_parallel_size: {spec.tensor_parallel_size} is too small; write 1 or more",
             )
+            _require(
+                spec.tensor_parallel_size in (None, 1) or (spec.backend or self.classmate_backend) != "hf",
+                f"{where}.tensor_parallel_size: engine hf runs on one device; write backend: vllm, or replicas: "
+                f"{spec.tensor_parallel_size} for as many engines",
+            )
         _require(
             not specs or sum(spec.weight for spec in specs) > 0,
             "reward_model.classmates: all weights are 0; write a weight above 0 for at least one",
         )
+        if reward.self_play != "none":
+            _require(
+                bool(reward.self_play_model),
+                f"{_REWARD}.self_play: no policy is named; write {_REWARD}.self_play_model=MODEL",
+            )
+            specs += (SelfPlaySpec(model=str(reward.self_play_model), mode=reward.self_play),)
         engine = self.classmate_vllm_configs
         return tuple(
             dataclasses.replace(
                 spec,
                 backend=spec.backend or self.classmate_backend,
+                placement=spec.placement or self.classmate_placement,
+                replicas=spec.replicas or self.classmate_replicas,
                 tensor_parallel_size=spec.tensor_parallel_size or engine.tensor_parallel_size,
                 gpu_memory_utilization=spec.gpu_memory_utilization or engine.gpu_memory_utilization,
             )
             for spec in specs
         )
+
+    @property
+    def live_classmate(self) -> int | None:
+        """Index of the classmate that is the policy itself, with its current weights."""
+        live = [i for i, s in enumerate(self.classmates) if isinstance(s, SelfPlaySpec) and s.mode == "live"]
+        return live[0] if live else None
 
     @property
     def markers(self) -> CotMarkers:

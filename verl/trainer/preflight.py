@@ -18,12 +18,20 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from verl.classmate import prompts
-from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.errors import ConfigError
 from verl.trainer import preflight_data, preflight_models
 from verl.trainer.loggers import check_loggers
-from verl.trainer.resource_plan import gpu_memory_share, needed_ray_cpus
-from verl.workers.classmate_workers import resolved_backend
+from verl.trainer.resource_plan import certain_memory_gib, memory_gib, needed_gpus, needed_ray_cpus
+from verl.workers.classmate_placement import (
+    POLICY,
+    assign_gpus,
+    engines,
+    gpu_memory_share,
+    resolved_backend,
+    resolved_schedule,
+    trainer_gpus,
+)
 
 _SUPPORTED_STRATEGIES = ("fsdp", "fsdp2")
 _SUPPORTED_ROLLOUTS = ("hf", "vllm")
@@ -111,13 +119,13 @@ def check_supported(config: Mapping[str, Any], reward: ClassmateRewardModelConfi
             "algorithm.adv_estimator=rloo"
         )
     rollout = config["actor_rollout_ref"]["rollout"]["name"]
-    engines = [("actor_rollout_ref.rollout.name", rollout)]
-    engines += [("reward_model.classmate_backend", resolved_backend(spec)) for spec in reward.classmates]
-    for key, engine in engines:
+    backends = [("actor_rollout_ref.rollout.name", rollout)]
+    backends += [("reward_model.classmate_backend", resolved_backend(spec)) for spec in reward.classmates]
+    for key, engine in backends:
         if engine == "vllm" and importlib.util.find_spec("vllm") is None:
             raise ConfigError(f"{key}={engine}, but vLLM is not installed; run `bash install.sh`, or write {key}=hf")
     if config["trainer"]["deterministic"] and (
-        any(engine != "hf" for _, engine in engines) or config["trainer"]["device"] != "cpu"
+        any(engine not in ("hf", POLICY) for _, engine in backends) or config["trainer"]["device"] != "cpu"
     ):
         raise ConfigError(
             "trainer.deterministic=true needs hardware=cpu, actor_rollout_ref.rollout.name=hf and "
@@ -187,6 +195,7 @@ def check_devices(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
         ConfigError: with the number that is needed, and the keys.
     """
     trainer = config["trainer"]
+    _check_widths(config, reward)
     if not os.environ.get("RAY_ADDRESS"):
         check_ray_cpus(config, reward, config["ray_kwargs"]["ray_init"]["num_cpus"])
         if trainer["device"] == "cuda":
@@ -196,14 +205,72 @@ def check_devices(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
             if there < asked:
                 fix = f"trainer.n_gpus_per_node={there}" if there else "hardware=cpu"
                 raise ConfigError(f"trainer.n_gpus_per_node={asked}, but this machine has {there} GPUs; write {fix}")
-    share = gpu_memory_share(config, reward)
-    if share > 1:
-        engines = 1 + sum(resolved_backend(spec) == "vllm" for spec in reward.classmates)
-        each = int(90 / engines) / 100
+            if trainer["nnodes"] == 1:
+                check_gpus(config, reward, there)
+    _check_gpu_memory(config, reward)
+    _check_memory(config, reward)
+
+
+def check_gpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, available: float) -> None:
+    """The trainer's GPUs and those of dedicated classmates; on the CPU Ray's logical ones.
+
+    Raises:
+        ConfigError: with the numbers and what to write instead.
+    """
+    needed, own = needed_gpus(config, reward), trainer_gpus(config)
+    if available >= needed:
+        return
+    if needed == own:
+        raise ConfigError(f"the trainer asks for {own} GPUs, Ray has {available:g}; write trainer.n_gpus_per_node=...")
+    fewer = f"trainer.n_gpus_per_node={int(available) - needed + own} or " if available > needed - own else ""
+    raise ConfigError(
+        f"the trainer takes {own} GPUs and dedicated classmates {needed - own} more, but there are {available:g}; "
+        f"write {fewer}reward_model.classmate_placement=colocated"
+    )
+
+
+def _check_widths(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    gpus = trainer_gpus(config)
+    for engine in engines(reward):
+        if engine.in_policy_pool(config["trainer"]["device"]) and (engine.width > gpus or gpus % engine.width):
+            raise ConfigError(
+                f"reward_model.classmates[{engine.classmate}].tensor_parallel_size={engine.width} does not divide the "
+                f"trainer's {gpus} GPUs; write {math.gcd(engine.width, gpus)}, or placement: dedicated"
+            )
+
+
+def _check_gpu_memory(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    schedule = resolved_schedule(config, reward)
+    share = gpu_memory_share(config, reward, schedule)
+    if share <= 1 + 1e-9:
+        return
+    pooled = [engine for engine in engines(reward) if engine.in_policy_pool(config["trainer"]["device"])]
+    gpus = trainer_gpus(config)
+    blocks = assign_gpus(pooled, gpus)
+    beside = max(sum(gpu in block for block in blocks) for gpu in range(gpus))
+    key = "reward_model.classmate_vllm_configs.gpu_memory_utilization"
+    if schedule == "batched":
         raise ConfigError(
-            f"policy and classmates are awake side by side and ask for {share:.0%} of a GPU's memory; write for "
-            f"instance actor_rollout_ref.rollout.gpu_memory_utilization={each} and "
-            f"reward_model.classmate_vllm_configs.gpu_memory_utilization={each}"
+            f"the engines of one classmate ask for {share:.0%} of a GPU's memory; write for instance "
+            f"{key}={int(90 / beside) / 100}, or fewer replicas"
+        )
+    each = int(90 / (1 + beside)) / 100
+    in_turn = ", or reward_model.classmate_schedule=batched" if reward.classmate_free_cache_engine else ""
+    raise ConfigError(
+        f"policy and classmates are awake side by side and ask for {share:.0%} of a GPU's memory; write for instance "
+        f"actor_rollout_ref.rollout.gpu_memory_utilization={each} and {key}={each}{in_turn}"
+    )
+
+
+def _check_memory(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """Weights alone that exceed a machine's memory; what may be tight is only warned of, in the plan."""
+    if os.environ.get("RAY_ADDRESS"):
+        return
+    needed, (total, _) = certain_memory_gib(config, reward), memory_gib()
+    if needed > total:
+        raise ConfigError(
+            f"the weights of policy and classmates alone take {needed:.1f} GiB, this machine has {total:.1f}; take "
+            "smaller models, fewer classmates, or reward_model.classmate_replicas=1"
         )
 
 
@@ -226,8 +293,9 @@ def _check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
     data, model = config["data"], config["actor_rollout_ref"]["model"]
     key = "actor_rollout_ref.model.path"
     preflight_models.check_model(key, model["path"])
+    trust = reward.classmate_trust_remote_code
     for index, spec in enumerate(reward.classmates):
-        preflight_models.check_model(f"reward_model.classmates[{index}].model", spec.model)
+        preflight_models.check_model(f"reward_model.classmates[{index}].model", spec.model, trust_remote_code=trust)
 
     preflight_models.check_context(key, model["path"], data["max_prompt_length"] + data["max_response_length"])
     needed = reward.classmate_generation_configs.context_length(
@@ -235,6 +303,7 @@ def _check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
     )
     for index, spec in enumerate(reward.classmates):
         preflight_models.check_context(f"reward_model.classmates[{index}].model", spec.model, needed, classmate=True)
+    check_live_context(config, reward, needed)
 
     tokenizer = preflight_models.load_tokenizer(key, model["tokenizer_path"] or model["path"])
     if model["custom_chat_template"] is not None:
@@ -245,9 +314,25 @@ def _check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
             "actor_rollout_ref.model.custom_chat_template=TEMPLATE"
         )
     for index, spec in enumerate(reward.classmates):
-        one = preflight_models.load_tokenizer(f"reward_model.classmates[{index}].model", spec.model)
-        prompts.check_tokenizer(one, spec.model)
+        if not isinstance(spec, SelfPlaySpec):
+            key = f"reward_model.classmates[{index}].model"
+            one = preflight_models.load_tokenizer(key, spec.model, trust_remote_code=trust)
+            prompts.check_tokenizer(one, spec.model)
     preflight_data.check_prompt_lengths(data, tokenizer)
+
+
+def check_live_context(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needed: int) -> None:
+    """With live self-play the policy's own engines read question, thought and the classmate's answer.
+
+    Raises:
+        ConfigError: with the number to write.
+    """
+    limit = config["actor_rollout_ref"]["rollout"]["max_model_len"]
+    if reward.live_classmate is not None and limit is not None and limit < needed:
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.max_model_len={limit} does not hold prompt, response and the classmate's "
+            f"tokens of self_play=live; write actor_rollout_ref.rollout.max_model_len={needed}, or null"
+        )
 
 
 def check_with_verl(config: Mapping[str, Any]) -> None:

@@ -21,8 +21,10 @@ HUB_TIMEOUT_S = 5.0
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 
-def check_model(key: str, path: str | None) -> None:
+def check_model(key: str, path: str | None, *, trust_remote_code: bool = False) -> None:
     """A local folder with a model, or a hub model whose config can be had.
+
+    `trust_remote_code` allows kinds of models that transformers does not know.
 
     Raises:
         ConfigError: naming the key, and `hf auth login` for a gated or unreachable one.
@@ -33,14 +35,14 @@ def check_model(key: str, path: str | None) -> None:
         return  # upstream copies from remote file systems
     folder = Path(path).expanduser()
     if folder.is_dir():
-        _check_folder(key, path, folder)
+        _check_folder(key, path, folder, trust_remote_code)
     elif path.startswith(("/", ".", "~")) or path.count("/") > 1 or " " in path:
         raise ConfigError(f"{key}={path} does not exist; name a model folder or a hub model like Qwen/Qwen3-0.6B")
     else:
         _check_hub_model(key, path)
 
 
-def _check_folder(key: str, path: str, folder: Path) -> None:
+def _check_folder(key: str, path: str, folder: Path, trust_remote_code: bool) -> None:
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{key}={path} holds no model (config.json is missing); name a folder of save_pretrained")
     try:
@@ -51,10 +53,10 @@ def _check_folder(key: str, path: str, folder: Path) -> None:
         ) from error
     from transformers import CONFIG_MAPPING
 
-    if kind not in CONFIG_MAPPING:
+    if kind not in CONFIG_MAPPING and not trust_remote_code:
         raise ConfigError(
             f"{key}={path}: transformers does not know model_type={kind!r}; name a model of a known type (code that "
-            "comes with a model is never run)"
+            "comes with a model is not run, but for classmates with reward_model.classmate_trust_remote_code=true)"
         )
     if not any(next(folder.glob(pattern), None) for pattern in _WEIGHTS):
         raise ConfigError(f"{key}={path} holds no weights (*.safetensors); save or download the model again")
@@ -140,7 +142,7 @@ def _position_limit(file: Path) -> int | None:
 
 
 @lru_cache(maxsize=16)
-def load_tokenizer(key: str, path: str) -> Any:
+def load_tokenizer(key: str, path: str, *, trust_remote_code: bool = False) -> Any:
     """The tokenizer of a model.
 
     Raises:
@@ -149,7 +151,9 @@ def load_tokenizer(key: str, path: str) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(Path(path).expanduser()) if path.startswith("~") else path)
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(Path(path).expanduser()) if path.startswith("~") else path, trust_remote_code=trust_remote_code
+        )
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ConfigError(

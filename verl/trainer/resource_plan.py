@@ -14,7 +14,18 @@ from typing import Any
 from omegaconf import DictConfig
 
 from verl.classmate.config import ClassmateRewardModelConfig
-from verl.workers.classmate_workers import resolved_backend
+from verl.workers.classmate_placement import (
+    POLICY,
+    asked_in_turn,
+    dedicated_gpus,
+    engine_cpus,
+    engines,
+    gpu_memory_share,
+    max_colocate_count,
+    resolved_backend,
+    resolved_schedule,
+    trainer_gpus,
+)
 
 PROCESS_GIB = 0.45
 """Memory of a process that has imported torch, transformers and verl."""
@@ -26,82 +37,82 @@ TRAINING_COPIES = 4
 """Weights, gradients and Adam's two moments."""
 
 
-def max_colocate_count(reward: ClassmateRewardModelConfig) -> int:
-    """Actors that share one bundle of the pool, each with as large a part of its GPU and one logical CPU.
-
-    Upstream's 3 (training, rollout, one to spare) makes a fourth wait for ever, so each classmate on vllm adds one.
-    """
-    return 3 + _vllm_classmates(reward)
-
-
 def needed_ray_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int:
     """Logical CPUs without which an actor of the run would wait for ever.
 
-    The queue's controller and storage units, the bundles of the pool, each hf classmate. Agent-loop workers and vLLM
-    servers hold none, since Ray's default for an actor is 0.
+    The queue's controller and storage units, the bundles of the pool, engines outside of it. Agent-loop workers and
+    vLLM servers hold none, since Ray's default for an actor is 0.
     """
     storage = config["transfer_queue"]["backend"]["SimpleStorage"]["num_data_storage_units"]
-    ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
-    hf_classmates = len(reward.classmates) - _vllm_classmates(reward)
-    return 1 + storage + ranks * max_colocate_count(reward) + hf_classmates
+    return 1 + storage + trainer_gpus(config) * max_colocate_count(config, reward) + engine_cpus(config, reward)
 
 
-def gpu_memory_share(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> float:
-    """The share of the fullest GPU's memory that engines of policy and classmates ask for together; 0 on the CPU."""
-    if config["trainer"]["device"] != "cuda":
+def needed_gpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int:
+    """GPUs of the trainer and of dedicated classmates; on the CPU the logical ones that Ray schedules ranks by."""
+    return trainer_gpus(config) + dedicated_gpus(reward, config["trainer"]["device"])
+
+
+def certain_memory_gib(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> float:
+    """Memory on the CPU of all weights whose size is known: the least that the run takes. 0 on a GPU."""
+    if config["trainer"]["device"] != "cpu":
         return 0.0
-    gpus = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
-    rollout = config["actor_rollout_ref"]["rollout"]
-    shares = [float(rollout["gpu_memory_utilization"]) if rollout["name"] == "vllm" else 0.0] * gpus
-    for index, spec in enumerate(reward.classmates):
-        if resolved_backend(spec) == "vllm":
-            width = spec.tensor_parallel_size or 1
-            first = index % max(gpus // width, 1) * width
-            for gpu in range(first, min(first + width, gpus)):
-                shares[gpu] += spec.gpu_memory_utilization or 0.0
-    return max(shares)
-
-
-def _vllm_classmates(reward: ClassmateRewardModelConfig) -> int:
-    return sum(resolved_backend(spec) == "vllm" for spec in reward.classmates)
+    needed = (weights_gib(config["actor_rollout_ref"]["model"]["path"], as_float32=True) or 0.0) * (TRAINING_COPIES + 1)
+    return needed + sum(weights_gib(engine.spec.model, as_float32=True) or 0.0 for engine in engines(reward))
 
 
 def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> list[str]:
     """Lines for a person: a table with one row per part, then what is needed against what is there."""
     rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
-    on_cpu, ranks = trainer.device == "cpu", trainer.n_gpus_per_node * trainer.nnodes
+    on_cpu, ranks = trainer.device == "cpu", trainer_gpus(config)
     where = "CPU" if on_cpu else _plural(ranks, "GPU")
     policy = weights_gib(config.actor_rollout_ref.model.path, as_float32=on_cpu)
     training = f"{config.actor_rollout_ref.actor.strategy}, {_plural(ranks, 'rank')}"
     parts = [
-        ("policy, training", training, policy, TRAINING_COPIES, "weights, gradients, Adam"),
-        ("policy, rollout", rollout.name, policy, 1, ""),
+        ("policy, training", training, where, policy, TRAINING_COPIES, "weights, gradients, Adam"),
+        ("policy, rollout", rollout.name, where, policy, 1, ""),
     ]
+<<<<<<< HEAD
     if config.algorithm.adv_estimator == "gae":
         critic = weights_gib(config.critic.model.path, as_float32=on_cpu)
         parts.insert(1, ("critic, training", training, critic, TRAINING_COPIES, "weights, gradients, Adam"))
+=======
+    running = engines(reward)
+>>>>>>> 00a87d3 (Classmates: placement, replicas, schedules and self-play)
     for index, spec in enumerate(reward.classmates):
-        weights = weights_gib(spec.model, as_float32=on_cpu)
-        parts.append((f"classmate {index}", resolved_backend(spec), weights, 1, Path(spec.model).name))
+        own = [engine for engine in running if engine.classmate == index]
+        weights = 0.0 if resolved_backend(spec) == POLICY else weights_gib(spec.model, as_float32=on_cpu)
+        place = where if not own or not own[0].dedicated else _own_place(own[0].width, on_cpu)
+        backend = resolved_backend(spec) + (f" x {len(own)}" if len(own) > 1 else "")
+        parts.append((f"classmate {index}", backend, place, weights, len(own), Path(spec.model).name))
     table = [("part", "engine", "where", "memory", "")]
-    for part, engine, weights, copies, note in parts:
-        table.append((part, engine, where, "not known yet" if weights is None else _size(weights * copies), note))
+    for part, engine, place, weights, copies, note in parts:
+        table.append((part, engine, place, "not known yet" if weights is None else _size(weights * copies), note))
     widths = [max(len(row[column]) for row in table) for column in range(5)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
+    schedule = resolved_schedule(config, reward)
+    if asked_in_turn(reward, schedule):
+        lines.append("schedule     batched: all rows are written first, then one classmate after the other reads them")
     if not on_cpu:
-        share = gpu_memory_share(config, reward)
+        share = gpu_memory_share(config, reward, schedule)
         return [
             *lines,
-            f"GPUs         {ranks} needed, {_gpus_there()}",
+            f"GPUs         {needed_gpus(config, reward)} needed, {_gpus_there()}",
             f"GPU memory   {share:.0%} of the fullest GPU for engines that make rows, asleep while the policy trains",
         ]
     # Driver, two of the queue, training ranks, agent workers, one process an engine.
+<<<<<<< HEAD
     engines = [engine for part, engine, *_ in parts if not part.endswith("training")]
     processes = 3 + ranks + rollout.agent.num_workers + len(engines)
     needed = processes * PROCESS_GIB + engines.count("vllm") * VLLM_CPU_GIB
     needed += sum((weights or 0.0) * copies for _, _, weights, copies, _ in parts)
     total, free = _memory_gib()
+=======
+    backends = [rollout.name, *(engine.backend for engine in running)]
+    processes = 3 + ranks + rollout.agent.num_workers + len(backends)
+    needed = processes * PROCESS_GIB + backends.count("vllm") * VLLM_CPU_GIB + certain_memory_gib(config, reward)
+    total, free = memory_gib()
+>>>>>>> 00a87d3 (Classmates: placement, replicas, schedules and self-play)
     lines.append(
         f"memory       about {needed:.1f} GiB needed by {processes} processes; {total:.1f} GiB there, {free:.1f} free"
     )
@@ -110,6 +121,10 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
             "warning: memory may not suffice; close other programs, take smaller models, fewer classmates or engine hf"
         )
     return lines
+
+
+def _own_place(width: int, on_cpu: bool) -> str:
+    return "own CPUs" if on_cpu else f"own {_plural(width, 'GPU')}"
 
 
 def weights_gib(path: str, *, as_float32: bool) -> float | None:
@@ -146,7 +161,7 @@ def _gpus_there() -> str:
     return f"{count} in this machine ({device.name}, {device.total_memory / 2**30:.0f} GiB)"
 
 
-def _memory_gib() -> tuple[float, float]:
+def memory_gib() -> tuple[float, float]:
     """(total, free) memory of this machine or of the container that it is."""
     import psutil
 

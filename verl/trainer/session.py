@@ -63,8 +63,8 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> Path:
     import ray
 
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
-    from verl.trainer.preflight import check_ray_cpus
-    from verl.trainer.resource_plan import needed_ray_cpus
+    from verl.trainer.preflight import check_gpus, check_ray_cpus
+    from verl.trainer.resource_plan import needed_gpus, needed_ray_cpus
 
     runtime_env = OmegaConf.merge(
         OmegaConf.create(get_ppo_ray_runtime_env(config)), config.ray_kwargs.ray_init.get("runtime_env") or {}
@@ -80,6 +80,9 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> Path:
     options = {key: value for key, value in options.items() if value is not None and key != "runtime_env"}
     # Logical CPUs: fewer than the actors ask for would make them wait for ever, whatever the number of cores.
     options.setdefault("num_cpus", max(os.cpu_count() or 1, needed_ray_cpus(config, reward)))
+    if config.trainer.device == "cpu":
+        # Logical ones, which upstream's pools ask for; an own number of the user's is kept where it is larger.
+        options["num_gpus"] = max(options.get("num_gpus") or 0, needed_gpus(config, reward))
     if os.environ.get("RAY_ADDRESS"):
         options = {"address": os.environ["RAY_ADDRESS"]}
     context = ray.init(
@@ -90,4 +93,5 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> Path:
         logging_level="ERROR",
     )
     check_ray_cpus(config, reward, ray.cluster_resources().get("CPU", 0))
+    check_gpus(config, reward, ray.cluster_resources().get("GPU", 0))
     return Path(context.address_info["session_dir"]) / "logs"

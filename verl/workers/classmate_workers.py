@@ -10,19 +10,34 @@ restarted engine is found under the same name, and no handle has to travel.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 import ray
 from omegaconf import DictConfig, OmegaConf, open_dict
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.scoring import Outcome
+from verl.plugin.platform import get_platform
 from verl.utils.device import get_device_name
 from verl.utils.ray_utils import auto_await
+from verl.workers.classmate_placement import (
+    DEDICATED_CPUS,
+    POLICY,
+    Engine,
+    actor_name,
+    assign_gpus,
+    engines,
+    resolved_backend,
+    resolved_schedule,
+)
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 from verl.workers.rollout.hf_rollout_server.server import HFServer
 
@@ -31,6 +46,9 @@ RETRIES = 1
 
 RETRY_DELAY_S = 0.5
 """Wait before the first retry; doubled for each further one."""
+
+DOWN_S = 10.0
+"""For so long the other engines of a classmate are asked before one that has died."""
 
 PING_TIMEOUT_S = 20.0
 """A living engine answers a ping within this time, since pings do not queue behind requests."""
@@ -46,6 +64,8 @@ class Reply:
     """Generated tokens in the classmate's own vocabulary."""
     finish_reason: str | None = None
     """`stop`, `length` or the engine's own word for it."""
+    log_probs: tuple[float, ...] = ()
+    """Natural logarithm of each token's probability, where the engine tells it."""
     error: str | None = None
     """What the engine said, for the log."""
 
@@ -71,26 +91,32 @@ ClassmateCoTWorker = ClassmateWorker
 """The name of the design readme."""
 
 
-def resolved_backend(spec: ClassmateSpec) -> str:
-    """`hf` or `vllm`: `auto` is vllm on a GPU, else hf."""
-    if spec.backend != "auto":
-        return str(spec.backend)
-    return "vllm" if get_device_name() == "cuda" else "hf"
-
-
-def actor_name(index: int, spec: ClassmateSpec) -> str:
-    """Name of the Ray actor that answers for classmate `index`."""
-    return f"vllm_server_reward_0_0_classmate{index}" if resolved_backend(spec) == "vllm" else f"classmate_{index}"
-
-
 class ClassmateClient:
     """Asks classmates; made once per process. A failure is an outcome, never an exception."""
 
-    def __init__(self, reward_config: ClassmateRewardModelConfig, *, max_model_len: int) -> None:
-        """`max_model_len`: context of every classmate engine, in its own tokens."""
+    def __init__(
+        self,
+        reward_config: ClassmateRewardModelConfig,
+        *,
+        max_model_len: int,
+        deterministic: bool = False,
+        policy: Any = None,
+    ) -> None:
+        """Starts nothing; engines are looked up by name at their first request.
+
+        Args:
+            reward_config: the typed `reward_model` node.
+            max_model_len: context of every classmate engine, in its own tokens.
+            deterministic: a request's seed alone decides which engine of a classmate gets it, not their load.
+            policy: upstream's `LLMServerClient` of the rollout, which answers for live self-play.
+        """
         self._config = reward_config
         self._max_model_len = max_model_len
-        self._handles: dict[int, ray.actor.ActorHandle] = {}
+        self._deterministic = deterministic
+        self._policy = policy
+        self._handles: dict[str, ray.actor.ActorHandle] = {}
+        self._load: Counter[str] = Counter()
+        self._down_until: dict[str, float] = {}
 
     async def sample(
         self,
@@ -130,40 +156,82 @@ class ClassmateClient:
 
     async def _one(self, classmate: int, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
         timeout = self._config.classmate_request_timeout
-        for attempt in range(RETRIES + 1):
+        names = self._engine_names(classmate)
+        untried = list(names)
+        for attempt in range(len(names) + RETRIES):
+            name = self._choose(untried or names, params["seed"])
+            untried = [other for other in untried if other != name]
             try:
-                output = await asyncio.wait_for(self._generate(classmate, prompt_ids, params), timeout)
+                output = await asyncio.wait_for(self._generate(name, prompt_ids, params), timeout)
                 reason = output.extra_fields.get("finish_reason", output.stop_reason)
-                return Reply(outcome=Outcome.ok, token_ids=tuple(output.token_ids), finish_reason=reason)
+                return Reply(
+                    outcome=Outcome.ok,
+                    token_ids=tuple(output.token_ids),
+                    finish_reason=reason,
+                    log_probs=tuple(output.log_probs or ()),
+                )
             except TimeoutError:
                 return Reply(outcome=Outcome.timeout, error=f"no answer within {timeout:g} s")
-            except ray.exceptions.RayTaskError as error:
-                # The engine lives and refused this request; asking again would change nothing.
-                return Reply(outcome=Outcome.engine_error, error=str(error.cause))
             except (ray.exceptions.RayError, ValueError) as error:
-                self._handles.pop(classmate, None)
+                if isinstance(error, ray.exceptions.RayTaskError) and not _is_dead_engine(error):
+                    # The engine lives and refused this request; asking again would change nothing.
+                    return Reply(outcome=Outcome.engine_error, error=str(error.cause))
+                self._handles.pop(name, None)
+                self._down_until[name] = time.monotonic() + DOWN_S
                 failure = str(error)
-                if attempt < RETRIES:
-                    await asyncio.sleep(RETRY_DELAY_S * 2**attempt)
+                if not untried and attempt < len(names) + RETRIES - 1:
+                    await asyncio.sleep(RETRY_DELAY_S * 2 ** (attempt - len(names) + 1))
         return Reply(outcome=Outcome.engine_error, error=failure)
 
-    async def _generate(self, classmate: int, prompt_ids: list[int], params: dict[str, Any]) -> Any:
-        if classmate not in self._handles:
-            self._handles[classmate] = ray.get_actor(actor_name(classmate, self._config.classmates[classmate]))
-        return await self._handles[classmate].generate.remote(
-            prompt_ids=prompt_ids, sampling_params=params, request_id=uuid4().hex
-        )
+    def _engine_names(self, classmate: int) -> list[str]:
+        spec = self._config.classmates[classmate]
+        if resolved_backend(spec) == POLICY:
+            return [POLICY]
+        return [actor_name(classmate, spec, replica) for replica in range(spec.replicas or 1)]
+
+    def _choose(self, names: list[str], seed: int) -> str:
+        """The engine with the fewest requests of this process, or in deterministic runs the seed's own; the living
+        before the dead."""
+        now = time.monotonic()
+        up = [name for name in names if self._down_until.get(name, 0.0) <= now] or names
+        return up[seed % len(up)] if self._deterministic else min(up, key=self._load.__getitem__)
+
+    async def _generate(self, name: str, prompt_ids: list[int], params: dict[str, Any]) -> Any:
+        self._load[name] += 1
+        try:
+            if name == POLICY:
+                return await self._policy.generate(
+                    request_id=uuid4().hex, prompt_ids=prompt_ids, sampling_params=dict(params)
+                )
+            if name not in self._handles:
+                self._handles[name] = ray.get_actor(name)
+            return await self._handles[name].generate.remote(
+                prompt_ids=prompt_ids, sampling_params=params, request_id=uuid4().hex
+            )
+        finally:
+            self._load[name] -= 1
+
+
+def _is_dead_engine(error: ray.exceptions.RayTaskError) -> bool:
+    """vLLM's server survives the process that computes, and says so with an exception of this name."""
+    return type(error.cause).__name__ == "EngineDeadError"
 
 
 @dataclass
 class _Member:
-    """One classmate as the group knows it."""
+    """One engine as the group knows it."""
 
-    spec: ClassmateSpec
+    engine: Engine
+    gpus: tuple[int, ...] = ()
+    """Bundles of the trainer's pool."""
     handle: Any = None
     replica: Any = None
+    """Upstream's replica, with vllm."""
+    processes: Sequence[tuple[str, int, float]] = ()
+    """Node, process id and creation time of what a vllm server has started."""
     restarts: int = 0
-    excluded: bool = False
+    out: bool = False
+    """Given up for the rest of the run."""
 
 
 class ClassmateGroup:
@@ -186,32 +254,62 @@ class ClassmateGroup:
         self._config = config
         self._reward_config = reward_config
         self._on_event = on_event
-        self._pool_manager: Any = None
-        self._members = [_Member(spec=spec) for spec in reward_config.classmates]
+        self._pool: Any = None
+        self._device = get_device_name()
+        self._members = [_Member(engine=engine) for engine in engines(reward_config)]
+        self._pooled = [member for member in self._members if member.engine.in_policy_pool(self._device)]
+        self._sleepers = [
+            member for member in self._pooled if self._device == "cuda" and reward_config.classmate_free_cache_engine
+        ]
         self.max_model_len = context_length(config, reward_config)
+        self.schedule = resolved_schedule(config, reward_config)
+        """`streamed` or `batched`."""
 
     @property
     def excluded(self) -> frozenset[int]:
-        """Indices of classmates that were taken out of the run."""
-        return frozenset(index for index, member in enumerate(self._members) if member.excluded)
+        """Indices of classmates that were taken out of the run: all their engines are given up."""
+        given_up = {member.engine.classmate for member in self._members}
+        return frozenset(given_up - {member.engine.classmate for member in self._members if not member.out})
 
     @property
     def restarts(self) -> int:
-        """Restarts so far, of all classmates."""
+        """Restarts so far, of all engines."""
         return sum(member.restarts for member in self._members)
 
     def start_unplaced(self) -> None:
         """Starts the engines that need no place in a GPU pool; they load while the caller goes on."""
-        for index, member in enumerate(self._members):
-            if resolved_backend(member.spec) == "hf":
-                self._start_hf(index)
+        for member in self._members:
+            if member.engine.backend == "hf" and member not in self._pooled:
+                self._start_hf(member)
 
-    def start_placed(self, pool_manager: Any) -> None:
-        """Starts the engines that share the trainer's pools. Blocks until they serve."""
-        self._pool_manager = pool_manager
-        for index, member in enumerate(self._members):
-            if resolved_backend(member.spec) == "vllm":
-                self._start_vllm(index)
+    @auto_await
+    async def start_placed(self, pool_manager: Any = None) -> None:
+        """Starts the engines on vllm and those that share the trainer's pool; returns when they serve.
+
+        Args:
+            pool_manager: upstream's `ResourcePoolManager` of the trainer; not needed when no engine shares its pool.
+
+        Raises:
+            ClassmateEngineError: naming the classmate that did not start.
+        """
+        if self._pooled:
+            self._pool = trainer_pool(pool_manager)
+            blocks = assign_gpus([member.engine for member in self._pooled], self._pool.world_size)
+            for member, block in zip(self._pooled, blocks, strict=True):
+                member.gpus = block
+        alone = [member for member in self._members if member.engine.dedicated and member.engine.backend == "vllm"]
+        await asyncio.gather(self._start_pooled(), *(self._start(member) for member in alone))
+
+    async def _start_pooled(self) -> None:
+        # One after the other: an engine measures how much of its GPU is free while it starts.
+        for member in self._pooled:
+            await self._start(member)
+            await self._sleep_in_turn(member)
+
+    async def _sleep_in_turn(self, member: _Member) -> None:
+        """With the schedule `batched` an engine that shares the policy's GPU sleeps from its start on."""
+        if self.schedule == "batched" and member in self._sleepers:
+            await self._switch([member], "sleep")
 
     def wait_until_ready(self) -> None:
         """Blocks until every engine has loaded its model.
@@ -219,126 +317,230 @@ class ClassmateGroup:
         Raises:
             ClassmateEngineError: naming the classmate that did not start.
         """
-        for index, member in enumerate(self._members):
-            if resolved_backend(member.spec) == "hf":
-                try:
+        for member in self._members:
+            if member.engine.backend == "hf":
+                with _named(member):
                     ray.get(member.handle.ready.remote())
-                except ray.exceptions.RayError as error:
-                    raise ClassmateEngineError(
-                        f"classmate {index} ({member.spec.model}) did not start: {_last_line(error)}"
-                    ) from error
 
     def heal(self) -> None:
         """Finds dead engines and restarts, excludes or raises by `classmate_failure_policy`.
 
+        To be called while the policy's engines sleep: a restarted engine needs its share of a GPU's memory at once.
+
         Raises:
             ClassmateEngineError: with the policy `raise`.
         """
-        pings = {
-            index: member.handle.clear_kv_cache.remote()
-            for index, member in enumerate(self._members)
-            if not member.excluded
-        }
-        for index, ping in pings.items():
+        pings = [(member, member.handle.clear_kv_cache.remote()) for member in self._members if not member.out]
+        for member, ping in pings:
             try:
                 ray.get(ping, timeout=PING_TIMEOUT_S)
             except ray.exceptions.GetTimeoutError:
                 continue
             except ray.exceptions.RayError as error:
-                self._react(index, _last_line(error))
+                self._react(member, _last_line(error))
 
-    def _react(self, index: int, reason: str) -> None:
-        member = self._members[index]
-        label = f"classmate {index} ({member.spec.model})"
-        policy = self._reward_config.classmate_failure_policy
+    def _react(self, member: _Member, reason: str) -> None:
+        label = member.engine.label
+        policy, limit = self._reward_config.classmate_failure_policy, self._reward_config.classmate_max_restarts
         if policy == "raise":
             raise ClassmateEngineError(f"{label} died: {reason}")
-        if policy == "restart" and member.restarts < self._reward_config.classmate_max_restarts:
+        self._release(member)
+        if policy == "restart" and member.restarts < limit:
             member.restarts += 1
-            self._on_event(
-                f"{label} died; restart {member.restarts} of {self._reward_config.classmate_max_restarts} ({reason})"
-            )
-            self._release(member)
-            if resolved_backend(member.spec) == "hf":
-                self._start_hf(index)
-            else:
-                self._start_vllm(index)
+            self._on_event(f"{label} died; restart {member.restarts} of {limit} ({reason})")
+            try:
+                self._restart(member)
+            except ClassmateEngineError as error:
+                self._react(member, str(error))
+            return
+        member.out = True
+        left = sum(not m.out for m in self._members if m.engine.classmate == member.engine.classmate)
+        if left:
+            self._on_event(f"{label} died and is given up; {left} of its classmate's engines go on ({reason})")
         else:
-            member.excluded = True
             self._on_event(f"{label} died and is excluded from the rest of the run ({reason})")
+
+    def _restart(self, member: _Member) -> None:
+        async def restart() -> None:
+            await self._start(member)
+            await self._sleep_in_turn(member)
+
+        auto_await(restart)()
 
     @auto_await
     async def sleep(self) -> None:
         """Frees the GPU memory of the engines that share the trainer's GPUs; nothing on the CPU."""
-        await self._each_replica("sleep")
+        await self._switch(self._sleepers, "sleep")
 
     @auto_await
     async def wake_up(self) -> None:
-        """Undoes `sleep`."""
-        await self._each_replica("wake_up")
+        """Undoes `sleep`; with the schedule `batched` classmates wake in `awake` only."""
+        if self.schedule == "streamed":
+            await self._switch(self._sleepers, "wake_up")
 
-    async def _each_replica(self, method: str) -> None:
-        if get_device_name() == "cpu":
-            return
-        alive = [m.replica for m in self._members if m.replica is not None and not m.excluded]
-        await asyncio.gather(*(getattr(replica, method)() for replica in alive))
+    @contextlib.asynccontextmanager
+    async def awake(self, classmate: int) -> AsyncIterator[None]:
+        """The engines of one classmate are awake inside, and asleep again after it, whatever happens in between.
+
+        With the schedule `batched`, and while the policy sleeps; with `streamed`, and for engines that never sleep,
+        nothing happens.
+        """
+        in_turn = self.schedule == "batched"
+        members = [m for m in self._sleepers if in_turn and m.engine.classmate == classmate]
+        try:
+            await self._switch(members, "wake_up")
+            yield
+        finally:
+            await self._switch(members, "sleep")
+
+    async def _switch(self, members: Sequence[_Member], method: str) -> None:
+        """`sleep` or `wake_up` of engines. One that has died is left to `heal`."""
+
+        async def one(member: _Member) -> None:
+            with contextlib.suppress(ray.exceptions.RayError):
+                if member.replica is not None:
+                    await getattr(member.replica, method)()
+                else:
+                    if method == "sleep":
+                        await member.handle.wait_for_requests_to_drain.remote()
+                    await getattr(member.handle, method).remote()
+
+        await asyncio.gather(*(one(member) for member in members if not member.out))
 
     def shutdown(self) -> None:
         """Ends the engines."""
         for member in self._members:
-            if member.handle is not None:
+            if member.handle is not None and not member.out:
                 self._release(member)
 
     def _release(self, member: _Member) -> None:
-        """Gives up what is left of a dead engine: Ray keeps a dead actor's name until the actor is killed."""
-        actors = [member.handle] if member.replica is None else [*member.replica.servers, *member.replica.workers]
-        for actor in actors:
+        """Gives up what is left of an engine: Ray keeps a dead actor's name until the actor is killed, and vLLM's
+        own processes outlive a killed server, with their memory."""
+        if member.replica is None:
+            ray.kill(member.handle)
+            return
+        for actor in (*member.replica.servers, *member.replica.workers):
             ray.kill(actor)
+        _end_processes(member.processes)
+        pool = member.replica.resource_pool
+        if member.engine.dedicated and pool is not None:
+            for group in pool.pgs or ():
+                ray.util.remove_placement_group(group)
 
-    def _start_hf(self, index: int) -> None:
-        member = self._members[index]
-        on_gpu = get_device_name() == "cuda"
+    async def _start(self, member: _Member) -> None:
+        with _named(member):
+            if member.engine.backend == "vllm":
+                await self._start_vllm(member)
+            else:
+                self._start_hf(member)
+                if member in self._pooled:
+                    await member.handle.ready.remote()
+
+    def _start_hf(self, member: _Member) -> None:
+        spec, on_gpu = member.engine.spec, self._device == "cuda"
         dtype = self._reward_config.classmate_dtype
         engine = EngineConfig(
-            model_path=member.spec.model,
+            model_path=spec.model,
             dtype=("bfloat16" if on_gpu else "float32") if dtype == "auto" else dtype,
             device="cuda" if on_gpu else "cpu",
             max_model_len=self.max_model_len,
             max_batch_size=self._reward_config.classmate_batch_size,
             seed=self._reward_config.seed,
             deterministic=bool(self._config.trainer.deterministic),
+            trust_remote_code=self._reward_config.classmate_trust_remote_code,
+            memory_fraction=spec.gpu_memory_utilization if on_gpu and member in self._pooled else None,
         )
-        environment = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"} if on_gpu else {}
+        options: dict[str, Any] = {"num_cpus": DEDICATED_CPUS if member.engine.dedicated else 1}
+        if member in self._pooled:
+            groups = self._pool.get_placement_groups(device_name=self._device)
+            group, bundle = divmod(member.gpus[0], self._pool.store[0])
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+                groups[group], placement_group_bundle_index=bundle
+            )
+            options |= get_platform().ray_resource_options(1 / self._pool.max_colocate_count)
+        elif on_gpu:
+            options |= get_platform().ray_resource_options(1)
         member.handle = (
             ray.remote(ClassmateWorker)
-            .options(
-                name=actor_name(index, member.spec),
-                num_cpus=1,
-                max_concurrency=2 * engine.max_batch_size + 1000,
-                runtime_env={"env_vars": environment},
-            )
-            .remote(engine)
+            .options(name=member.engine.name, max_concurrency=2 * engine.max_batch_size + 1000, **options)
+            .remote(engine, frees_memory=member in self._sleepers)
         )
 
-    def _start_vllm(self, index: int) -> None:
+    async def _start_vllm(self, member: _Member) -> None:
         from verl.single_controller.ray.base import split_resource_pool
-        from verl.trainer.ppo.utils import Role
         from verl.workers.rollout.replica import get_rollout_replica_class
 
-        member = self._members[index]
-        rollout = vllm_rollout_config(self._config, member.spec, self.max_model_len, self._reward_config)
-        pool = self._pool_manager.get_resource_pool(Role.ActorRollout)
-        pools = split_resource_pool(pool, split_size=member.spec.tensor_parallel_size)
+        engine = member.engine
+        rollout = vllm_rollout_config(
+            self._config, engine.spec, self.max_model_len, self._reward_config, sleeps=member in self._sleepers
+        )
+        model = {
+            "_target_": "verl.workers.config.HFModelConfig",
+            "path": engine.spec.model,
+            "trust_remote_code": self._reward_config.classmate_trust_remote_code,
+        }
         member.replica = get_rollout_replica_class("vllm")(
-            replica_rank=0,
+            replica_rank=engine.replica,
             config=rollout,
-            model_config=OmegaConf.create({"_target_": "verl.workers.config.HFModelConfig", "path": member.spec.model}),
+            model_config=OmegaConf.create(model),
             gpus_per_node=self._config.trainer.n_gpus_per_node,
             is_reward_model=True,
-            name_suffix=f"classmate{index}",
+            name_suffix=f"classmate{engine.classmate}",
         )
-        auto_await(member.replica.init_colocated)(pools[index % len(pools)])
+        if engine.dedicated:
+            await member.replica.init_standalone()
+        else:
+            pools = split_resource_pool(self._pool, split_size=engine.width)
+            await member.replica.init_colocated(pools[member.gpus[0] // engine.width])
         member.handle = member.replica.server_handle
+        found = [await server.__ray_call__.remote(_own_processes) for server in member.replica.servers]
+        member.processes = [process for processes in found for process in processes]
+
+
+def trainer_pool(pool_manager: Any) -> Any:
+    """The pool of the policy, whatever else its workers are."""
+    from verl.trainer.ppo.utils import Role
+
+    roles = (Role.ActorRollout, Role.ActorRolloutRef, Role.Actor)
+    return pool_manager.get_resource_pool(next(role for role in roles if role in pool_manager.mapping))
+
+
+@contextlib.contextmanager
+def _named(member: _Member) -> Any:
+    try:
+        yield
+    except (ray.exceptions.RayError, ValueError) as error:
+        raise ClassmateEngineError(f"{member.engine.label} did not start: {_last_line(error)}") from error
+
+
+def _own_processes(_: Any) -> list[tuple[str, int, float]]:
+    """Runs in a server: node, id and creation time of every process below it."""
+    import psutil
+
+    node = ray.get_runtime_context().get_node_id()
+    return [(node, child.pid, child.create_time()) for child in psutil.Process().children(recursive=True)]
+
+
+def _end_processes(processes: Sequence[tuple[str, int, float]]) -> None:
+    """Kills what is left of them, each on its node."""
+
+    def end(ids: list[tuple[int, float]]) -> None:
+        import psutil
+
+        for pid, created in ids:
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                if process.create_time() == created:
+                    process.kill()
+                    process.wait()
+
+    for node in {node for node, _, _ in processes}:
+        ids = [(pid, created) for place, pid, created in processes if place == node]
+        if node == ray.get_runtime_context().get_node_id():
+            end(ids)
+        else:
+            affinity = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+            ray.get(ray.remote(end).options(num_cpus=0, scheduling_strategy=affinity).remote(ids))
 
 
 def context_length(config: DictConfig, reward_config: ClassmateRewardModelConfig) -> int:
@@ -349,7 +551,12 @@ def context_length(config: DictConfig, reward_config: ClassmateRewardModelConfig
 
 
 def vllm_rollout_config(
-    config: DictConfig, spec: ClassmateSpec, max_model_len: int, reward_config: ClassmateRewardModelConfig
+    config: DictConfig,
+    spec: ClassmateSpec,
+    max_model_len: int,
+    reward_config: ClassmateRewardModelConfig,
+    *,
+    sleeps: bool,
 ) -> DictConfig:
     """The policy's rollout node as a frozen helper needs it: own memory share, own context, weights from disk."""
     rollout = OmegaConf.create(OmegaConf.to_container(config.actor_rollout_ref.rollout, resolve=True))
@@ -360,10 +567,14 @@ def vllm_rollout_config(
             load_format="auto",
             gpu_memory_utilization=spec.gpu_memory_utilization,
             tensor_model_parallel_size=spec.tensor_parallel_size,
+            data_parallel_size=1,
+            pipeline_model_parallel_size=1,
             max_model_len=max_model_len,
             prompt_length=max_model_len - new_tokens,
             response_length=new_tokens,
             calculate_log_probs=False,
+            free_cache_engine=sleeps,
+            enable_sleep_mode=sleeps,
         )
     return rollout
 
@@ -371,18 +582,20 @@ def vllm_rollout_config(
 def create_classmate_workers(
     config: DictConfig, reward_config: ClassmateRewardModelConfig, *, on_event: Callable[[str], None] = print
 ) -> ClassmateGroup:
-    """Starts the group of a run whose classmates need no place in a GPU pool, and waits for it.
+    """Starts the group of a run whose classmates need no place in the trainer's pool, and waits for it.
 
     Raises:
-        ConfigError: when a classmate needs a pool, which only a trainer has.
+        ConfigError: when a classmate needs that pool, which only a trainer has.
         ClassmateEngineError: when an engine does not start.
     """
-    group = ClassmateGroup(config, reward_config, on_event=on_event)
-    if any(resolved_backend(spec) == "vllm" for spec in reward_config.classmates):
+    if any(engine.in_policy_pool(get_device_name()) for engine in engines(reward_config)):
         raise ConfigError(
-            "classmates on vllm share the trainer's pools; let the trainer start them, or write backend=hf"
+            "classmates that share the trainer's pool are the trainer's to start; write placement=dedicated, or "
+            "without a GPU backend=hf"
         )
+    group = ClassmateGroup(config, reward_config, on_event=on_event)
     group.start_unplaced()
+    group.start_placed()
     group.wait_until_ready()
     return group
 

@@ -21,7 +21,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from verl.classmate import cot, prompts
-from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, from_mapping
 from verl.classmate.scoring import ClassmateScores, Continuation, Outcome
 from verl.classmate.seeds import request_seed, row_key
 from verl.classmate.views import Partner, RowViews, View, row_views, similar_partner
@@ -176,7 +176,11 @@ class RowJudge:
         """
         container = OmegaConf.to_container(config, resolve=True)
         reward = from_mapping(container["reward_model"], require_classmates=False)
-        tokenizers = tuple(hf_tokenizer(spec.model) for spec in reward.classmates)
+        trust = reward.classmate_trust_remote_code
+        tokenizers = tuple(
+            tokenizer if isinstance(spec, SelfPlaySpec) else hf_tokenizer(spec.model, trust_remote_code=trust)
+            for spec in reward.classmates
+        )
         for spec, one in zip(reward.classmates, tokenizers, strict=True):
             prompts.check_tokenizer(one, spec.model)
         return cls(
@@ -406,6 +410,18 @@ class RowJudge:
             return False
         ending = self._tokenizer.decode(list(prompt_ids[-_MARKER_TOKENS:]), skip_special_tokens=False)
         return bool(ending.rstrip().endswith(self._markers.start))
+
+
+def asked_to_json(asked: Asked) -> str:
+    """What a classmate said, as text: upstream's row fields keep no dataclasses."""
+    return json.dumps({"prompts": asked.prompts, "continuations": [vars(item) for item in asked.continuations]})
+
+
+def asked_from_json(text: str) -> Asked:
+    """The inverse of `asked_to_json`."""
+    content = json.loads(text)
+    items = [item | {"outcome": Outcome(item["outcome"])} for item in content["continuations"]]
+    return Asked(prompts=tuple(content["prompts"]), continuations=tuple(Continuation(**item) for item in items))
 
 
 def partner_from_json(text: str | None) -> Partner | None:

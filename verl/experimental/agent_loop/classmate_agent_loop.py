@@ -8,6 +8,7 @@ do.
     actor_rollout_ref.rollout.agent.agent_loop_manager_class=verl.experimental.agent_loop.classmate_agent_loop.ClassmateAgentLoopManager
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +27,13 @@ from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentL
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ, apply_greedy_sampling_params
 from verl.utils import tensordict_utils as tu
 from verl.utils.rollout_trace import rollout_trace_attr
+from verl.workers.classmate_placement import asked_in_turn
 from verl.workers.classmate_workers import ClassmateClient, context_length
 from verl.workers.reward_manager.classmate_cot import RowTask
-from verl.workers.row_judge import Answer, JudgedRow, RowJudge, partner_from_json
+from verl.workers.row_judge import Answer, JudgedRow, RowJudge, asked_to_json, partner_from_json
+
+ASKED_EARLY = "asked_early"
+"""Key of a row's extra fields: what was asked where the row was made, with the schedule `batched`."""
 
 AGENT_NAME = "classmate_cot"
 """Name in upstream's registry of agent loops."""
@@ -81,11 +86,16 @@ _JUDGES: dict[int, tuple[DictConfig, RowJudge]] = {}
 """Judges of this process by the identity of the config: upstream may build an agent loop per row."""
 
 
-def row_judge(config: DictConfig, tokenizer: Any) -> RowJudge:
-    """The judge of `config` in this process."""
+def row_judge(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowJudge:
+    """The judge of `config` in this process; `policy` is the client of the rollout's servers (live self-play)."""
     if id(config) not in _JUDGES:
         reward = from_mapping(OmegaConf.to_container(config.reward_model, resolve=True), require_classmates=False)
-        client = ClassmateClient(reward, max_model_len=context_length(config, reward))
+        client = ClassmateClient(
+            reward,
+            max_model_len=context_length(config, reward),
+            deterministic=bool(config.trainer.deterministic),
+            policy=policy,
+        )
         _JUDGES[id(config)] = (config, RowJudge.build(config, tokenizer, client))
     return _JUDGES[id(config)][1]
 
@@ -95,12 +105,13 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.judge = row_judge(self.config, self.tokenizer)
+        self.judge = row_judge(self.config, self.tokenizer, self.server_manager)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
         """One response of the policy, what the classmates make of its CoT, and the reward.
 
-        With the schedule `batched` the response alone: the trainer judges all rows when the policy sleeps.
+        With the schedule `batched` the response, and what those classmates say that need not wait: the trainer asks
+        the others when the policy sleeps, and judges.
 
         Args:
             sampling_params: upstream's, to which the row's seed is added.
@@ -114,10 +125,15 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
         )
         output = await super().run({**sampling_params, "seed": seed}, **kwargs)
         output.extra_fields["responded_at"] = time.time()
-        if kwargs["judged_later"]:
-            return output
         answer = answer_of(output.prompt_ids, output.response_ids, kwargs)
-        judged = await self.judge.judge(answer, excluded=frozenset(kwargs["excluded_classmates"]))
+        excluded = frozenset(kwargs["excluded_classmates"])
+        if kwargs["judged_later"]:
+            row = self.judge.read(answer)
+            now = [m for m in self.judge.asks(row) if m not in asked_in_turn(self.judge.reward, "batched")]
+            replies = await asyncio.gather(*(self.judge.ask(row, m, excluded=excluded) for m in now))
+            output.extra_fields[ASKED_EARLY] = {m: asked_to_json(reply) for m, reply in zip(now, replies, strict=True)}
+            return output
+        judged = await self.judge.judge(answer, excluded=excluded)
         fields = {name: getattr(output, name) for name in AgentLoopOutput.model_fields}
         fields["extra_fields"] = output.extra_fields | judged_extra_fields(judged)
         fields["reward_score"] = judged.scores.final_reward if judged.scores.main_valid else 0.0

@@ -15,7 +15,7 @@ import math
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,9 +28,10 @@ from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
 from verl.classmate import scoring
-from verl.classmate.config import ClassmateRewardModelConfig, check_training, from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, check_training, from_mapping
 from verl.classmate.seeds import row_key
 from verl.experimental.agent_loop.classmate_agent_loop import (
+    ASKED_EARLY,
     GREEDY_SESSION,
     advantage_fields,
     answer_of,
@@ -41,20 +42,21 @@ from verl.experimental.reward_loop import RewardLoopManager
 from verl.protocol import DataProto
 from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.console import Console
+from verl.trainer.frozen_weights import FrozenWeights
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.trainer.preflight_data import count_rows
-from verl.trainer.resource_plan import max_colocate_count
 from verl.trainer.run_folder import RunFolder
 from verl.trainer.session import settle, start_ray
 from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.workers.classmate_placement import asked_in_turn, max_colocate_count, resolved_schedule
 from verl.workers.classmate_workers import ClassmateGroup
-from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge
+from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, asked_from_json
 from verl.workers.utils.padding import response_to_nested
 
 POLL_INTERVAL_S = 0.05
@@ -137,6 +139,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         self.console = console or Console(sys.stdout, config.trainer.console)
         self.clock = clock
         self.classmates = classmates
+        self._frozen_policy: FrozenWeights | None = None
         self._given_role_worker_mapping = role_worker_mapping
         self._given_resource_pool_manager = resource_pool_manager
         self._fetched_prompts = 0
@@ -196,10 +199,20 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             self.classmates.start_unplaced()
 
     def on_init_end(self) -> None:
-        super().on_init_end()
+        # The policy's engines sleep until their weights are updated: the classmates' start meanwhile.
         if self.classmates is not None:
             self.classmates.start_placed(self.resource_pool_manager)
             self.classmates.wait_until_ready()
+        self._guard_frozen_policy()
+        super().on_init_end()
+
+    def _guard_frozen_policy(self) -> None:
+        """In frozen self-play: the hash of the classmate's weights, which every save compares."""
+        for spec in self.reward_config.classmates:
+            if isinstance(spec, SelfPlaySpec) and spec.mode == "frozen":
+                self._frozen_policy = FrozenWeights(spec.model, record=self.folder.path / "self_play_weights.json")
+                if not self._frozen_policy.known:
+                    self.console.line(f"self-play    the files of {spec.model} are not here: their hash is not checked")
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         # Upstream compares this string for everything that distinguishes the synchronous trainer.
@@ -221,7 +234,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             self.resource_pool_manager = ResourcePoolManager(
                 resource_pool_spec=self.resource_pool_manager.resource_pool_spec,
                 mapping=self.resource_pool_manager.mapping,
-                max_colocate_count=max_colocate_count(self.reward_config),
+                max_colocate_count=max_colocate_count(self.config, self.reward_config),
             )
 
     def _init_dataloader(self) -> None:
@@ -282,18 +295,18 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             self.classmates.sleep()
 
     def on_step_end(self) -> None:
-        super().on_step_end()
         if self.classmates is not None:
             self.classmates.heal()
-            if not self.judges_batches:
-                self.classmates.wake_up()
+        super().on_step_end()
+        if self.classmates is not None:
+            self.classmates.wake_up()
 
     # Schedule `batched`.
 
     @property
     def judges_batches(self) -> bool:
         """Whether rows are judged here, all at once while the policy sleeps, and not where they are made."""
-        return bool(self.reward_config.classmates) and self.reward_config.classmate_schedule == "batched"
+        return bool(asked_in_turn(self.reward_config, resolved_schedule(self.config, self.reward_config)))
 
     def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:
         """Upstream's place for helpers that share the policy's GPU: it has just put the policy to sleep."""
@@ -308,7 +321,11 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             answer_of(prompts[i].tolist(), responses[i].tolist(), {name: column[i] for name, column in columns.items()})
             for i in range(len(batch))
         ]
-        judged = asyncio.run(self._judge_batch(answers, frozenset(columns["excluded_classmates"][0])))
+        early = [
+            {int(m): asked_from_json(text) for m, text in given.pop(ASKED_EARLY).items()}
+            for given in columns["extra_fields"]
+        ]
+        judged = asyncio.run(self._judge_batch(answers, early, frozenset(columns["excluded_classmates"][0])))
         extra_fields = [
             given | judged_extra_fields(row) for given, row in zip(columns["extra_fields"], judged, strict=True)
         ]
@@ -325,24 +342,33 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=written)
         return batch
 
-    async def _judge_batch(self, answers: Sequence[Answer], excluded: frozenset[int]) -> list[JudgedRow]:
+    async def _judge_batch(
+        self, answers: Sequence[Answer], early: Sequence[Mapping[int, Asked]], excluded: frozenset[int]
+    ) -> list[JudgedRow]:
         judge = row_judge(self.config, self.tokenizer)
         rows = [judge.read(answer) for answer in answers]
-        asked = await self._generate_classmate_continuations(judge, rows, excluded)
+        asked = await self._generate_classmate_continuations(judge, rows, early, excluded)
         return list(await asyncio.gather(*(judge.score(row, one) for row, one in zip(rows, asked, strict=True))))
 
     async def _generate_classmate_continuations(
-        self, judge: RowJudge, rows: Sequence[ReadRow], excluded: frozenset[int]
+        self, judge: RowJudge, rows: Sequence[ReadRow], early: Sequence[Mapping[int, Asked]], excluded: frozenset[int]
     ) -> list[list[Asked]]:
-        """Shows all rows to one classmate after the other, each awake only while it is asked; per row, M entries."""
+        """Shows all rows to one classmate after the other, each awake only while it is asked; per row, M entries.
+
+        `early`: by row, what the classmates that need not wait have said already.
+        """
         assert self.classmates is not None, "rows are judged here only where there are classmates"
         asked: list[list[Asked]] = [[] for _ in rows]
         for m in range(judge.classmates):
-            chosen = [i for i, row in enumerate(rows) if m in judge.asks(row)]
-            async with self.classmates.awake(m):
-                replies = await asyncio.gather(*(judge.ask(rows[i], m, excluded=excluded) for i in chosen))
-            for i, reply in zip(chosen, replies, strict=True):
-                asked[i].append(reply)
+            chosen = [i for i, row in enumerate(rows) if m in judge.asks(row) and m not in early[i]]
+            replies: dict[int, Asked] = {}
+            if chosen:
+                async with self.classmates.awake(m):
+                    found = await asyncio.gather(*(judge.ask(rows[i], m, excluded=excluded) for i in chosen))
+                replies = dict(zip(chosen, found, strict=True))
+            for i, row in enumerate(rows):
+                if m in judge.asks(row):
+                    asked[i].append(early[i][m] if m in early[i] else replies[i])
         return asked
 
     # Advantage.
@@ -439,6 +465,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             metrics["classmate/excluded"] = float(len(self.classmates.excluded))
         self._write_step(metrics, records)
         if self._save_is_due:
+            if self._frozen_policy is not None:
+                self._frozen_policy.check()
             with marked_timer("save_checkpoint", timing_raw, color="green"):
                 super()._save_checkpoint()
             self._save_is_due = False

@@ -75,6 +75,10 @@ class EngineConfig:
     """Torch threads of the engine; None keeps the process's own number (in a Ray actor 1 a CPU that it asked for)."""
     deterministic: bool = False
     """Make each row's numbers independent of the other rows; needs a seed in every sampled request, and a CPU."""
+    trust_remote_code: bool = False
+    """Run the Python code that comes with the model and its tokenizer."""
+    memory_fraction: float | None = None
+    """Most that this process may take of the GPU's memory, as a share; None means all that is free."""
 
     def __post_init__(self) -> None:
         if self.max_batch_size < 1:
@@ -156,19 +160,26 @@ class HFEngine:
     @classmethod
     def from_config(cls, config: EngineConfig) -> "HFEngine":
         """Loads model and tokenizer and starts an engine."""
-        tokenizer = AutoTokenizer.from_pretrained(config.tokenizer_path or config.model_path)
+        if config.memory_fraction is not None and config.device.startswith("cuda"):
+            torch.cuda.set_per_process_memory_fraction(config.memory_fraction)
+        remote = config.trust_remote_code
+        tokenizer = AutoTokenizer.from_pretrained(config.tokenizer_path or config.model_path, trust_remote_code=remote)
         dtype = getattr(torch, config.dtype)
         if config.load_format == "auto":
             model = AutoModelForCausalLM.from_pretrained(
-                config.model_path, dtype=dtype, attn_implementation=config.attn_implementation
+                config.model_path,
+                dtype=dtype,
+                attn_implementation=config.attn_implementation,
+                trust_remote_code=remote,
             )
         else:
             with torch.random.fork_rng():
                 torch.manual_seed(config.seed)
                 model = AutoModelForCausalLM.from_config(
-                    AutoConfig.from_pretrained(config.model_path),
+                    AutoConfig.from_pretrained(config.model_path, trust_remote_code=remote),
                     dtype=dtype,
                     attn_implementation=config.attn_implementation,
+                    trust_remote_code=remote,
                 )
             if (Path(config.model_path) / "generation_config.json").exists():
                 model.generation_config = GenerationConfig.from_pretrained(config.model_path)

@@ -1,0 +1,190 @@
+"""Which engines the classmates of a run have, where each one stands, and whether they fit beside the policy.
+
+Decision: all of it is pure and follows from the config. So a worker can name an engine without being told, and what
+does not fit is refused before anything starts.
+
+    >>> [engine.name for engine in engines(reward_config)]
+    ['classmate_0', 'vllm_server_reward_0_0_classmate1', 'vllm_server_reward_1_0_classmate1']
+    >>> resolved_schedule(config, reward_config)
+    'streamed'
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec, SelfPlaySpec
+from verl.utils.device import get_device_name
+
+Schedule = Literal["streamed", "batched"]
+
+POLICY = "policy"
+"""Backend of live self-play: the policy's own rollout servers."""
+
+LOCAL = ("hf", "vllm")
+"""Backends whose engines this run starts."""
+
+DEDICATED_CPUS = 2
+"""Logical CPUs of each device of a dedicated engine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """One engine of one classmate."""
+
+    classmate: int
+    """Index m."""
+    replica: int
+    """Counts the engines of the classmate."""
+    spec: ClassmateSpec
+    """The classmate."""
+    backend: str
+    """`hf` or `vllm`."""
+
+    @property
+    def name(self) -> str:
+        """Name of its Ray actor."""
+        return actor_name(self.classmate, self.spec, self.replica)
+
+    @property
+    def label(self) -> str:
+        """For a person: the classmate, and which of its engines where it has several."""
+        which = f", engine {self.replica}" if self.spec.replicas not in (None, 1) else ""
+        return f"classmate {self.classmate} ({self.spec.model}{which})"
+
+    @property
+    def width(self) -> int:
+        """Devices it is spread over."""
+        return (self.spec.tensor_parallel_size or 1) if self.backend == "vllm" else 1
+
+    @property
+    def dedicated(self) -> bool:
+        """Whether it has devices of its own, and never sleeps."""
+        return self.spec.placement == "dedicated"
+
+    def in_policy_pool(self, device: str) -> bool:
+        """Whether it stands in the trainer's resource pool; hf engines on the CPU need no place in one."""
+        return not self.dedicated and (self.backend == "vllm" or device == "cuda")
+
+
+def resolved_backend(spec: ClassmateSpec) -> str:
+    """`hf`, `vllm`, or `policy` for live self-play: `auto` is vllm on a GPU, else hf."""
+    if isinstance(spec, SelfPlaySpec) and spec.mode == "live":
+        return POLICY
+    if spec.backend not in (None, "auto"):
+        return str(spec.backend)
+    return "vllm" if get_device_name() == "cuda" else "hf"
+
+
+def actor_name(index: int, spec: ClassmateSpec, replica: int = 0) -> str:
+    """Name of the Ray actor that answers for engine `replica` of classmate `index`."""
+    if resolved_backend(spec) == "vllm":
+        return f"vllm_server_reward_{replica}_0_classmate{index}"
+    return f"classmate_{index}" + (f"_{replica}" if replica else "")
+
+
+def engines(reward: ClassmateRewardModelConfig) -> tuple[Engine, ...]:
+    """Every engine that the run starts for its classmates, classmate by classmate."""
+    return tuple(
+        Engine(classmate=index, replica=replica, spec=spec, backend=resolved_backend(spec))
+        for index, spec in enumerate(reward.classmates)
+        if resolved_backend(spec) in LOCAL
+        for replica in range(spec.replicas or 1)
+    )
+
+
+def assign_gpus(pooled: Sequence[Engine], gpus: int) -> list[tuple[int, ...]]:
+    """For each engine of the trainer's pool the GPUs (of `gpus`) it takes: the aligned block with most memory left.
+
+    Raises:
+        ValueError: when an engine is wider than the pool, or does not divide it.
+    """
+    load = [0.0] * gpus
+    assigned = []
+    for engine in pooled:
+        width = engine.width
+        if width > gpus or gpus % width:
+            raise ValueError(f"{engine.label} asks for {width} of {gpus} GPUs")
+        first = min(range(0, gpus, width), key=lambda start: (round(max(load[start : start + width]), 6), start))
+        block = tuple(range(first, first + width))
+        for gpu in block:
+            load[gpu] += engine.spec.gpu_memory_utilization or 0.0
+        assigned.append(block)
+    return assigned
+
+
+def gpu_memory_share(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, schedule: Schedule) -> float:
+    """The share of the fullest GPU's memory that engines of policy and classmates hold at the same time; 0 on the CPU.
+
+    `streamed`: the policy's and all that stand beside it; `batched`: the largest single one.
+    """
+    if config["trainer"]["device"] != "cuda":
+        return 0.0
+    gpus = trainer_gpus(config)
+    rollout = config["actor_rollout_ref"]["rollout"]
+    policy = float(rollout["gpu_memory_utilization"]) if rollout["name"] == "vllm" else 0.0
+    pooled = [engine for engine in engines(reward) if engine.in_policy_pool("cuda")]
+    beside: list[list[tuple[int, float]]] = [[] for _ in range(gpus)]
+    for engine, block in zip(pooled, assign_gpus(pooled, gpus), strict=True):
+        for gpu in block:
+            beside[gpu].append((engine.classmate, engine.spec.gpu_memory_utilization or 0.0))
+    if schedule == "streamed":
+        return max(policy + sum(share for _, share in here) for here in beside)
+    # Engines of one classmate wake together.
+    largest = [
+        sum(share for m, share in here if m == classmate) for here in beside for classmate in {m for m, _ in here}
+    ]
+    return max([policy, *largest])
+
+
+def resolved_schedule(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> Schedule:
+    """`streamed` or `batched` (DESIGN 3): `auto` streams wherever policy and colocated classmates fit side by side."""
+    if reward.classmate_schedule != "auto":
+        return reward.classmate_schedule
+    fits = gpu_memory_share(config, reward, "streamed") <= 1 + 1e-9
+    return "streamed" if fits or not reward.classmate_free_cache_engine else "batched"
+
+
+def asked_in_turn(reward: ClassmateRewardModelConfig, schedule: Schedule) -> frozenset[int]:
+    """Classmates that are asked when all rows are written: with `batched` those with colocated engines.
+
+    All others are asked row by row, live self-play while the policy is awake.
+    """
+    if schedule == "streamed":
+        return frozenset()
+    return frozenset(engine.classmate for engine in engines(reward) if not engine.dedicated)
+
+
+def trainer_gpus(config: Mapping[str, Any]) -> int:
+    """GPUs (on the CPU: ranks) of the trainer's pool."""
+    return int(config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"])
+
+
+def dedicated_gpus(reward: ClassmateRewardModelConfig, device: str) -> int:
+    """GPUs beside the trainer's; on the CPU the logical ones that vLLM's workers are scheduled by."""
+    return sum(
+        engine.width
+        for engine in engines(reward)
+        if engine.dedicated and (device == "cuda" or engine.backend == "vllm")
+    )
+
+
+def max_colocate_count(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int:
+    """Actors that share one bundle of the trainer's pool, each with as large a part of its GPU and one logical CPU.
+
+    Upstream's 3 (training, rollout, one to spare) makes a fourth wait for ever, so classmates in the pool add theirs.
+    """
+    gpus = trainer_gpus(config)
+    pooled = [engine for engine in engines(reward) if engine.in_policy_pool(config["trainer"]["device"])]
+    blocks = assign_gpus(pooled, gpus)
+    return 3 + max(sum(gpu in block for block in blocks) for gpu in range(gpus))
+
+
+def engine_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int:
+    """Logical CPUs of the engines outside the trainer's pool: one for each hf engine, two a device for dedicated."""
+    device = config["trainer"]["device"]
+    return sum(
+        DEDICATED_CPUS * engine.width if engine.dedicated else 1
+        for engine in engines(reward)
+        if not engine.in_policy_pool(device)
+    )
