@@ -1,5 +1,6 @@
 """Every option has one default, every mistake one line that says what to write instead."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -65,7 +66,7 @@ def test_every_field_is_documented_in_the_yaml() -> None:
 
 
 def test_defaults_of_the_yaml_are_the_defaults_of_the_code(composed) -> None:
-    config = composed([])
+    config = composed([f"{NODE}.self_play_model=null"])
     assert from_mapping(config.reward_model, require_classmates=False) == ClassmateRewardModelConfig()
     assert algorithm_from_mapping(config.algorithm) == AlgorithmConfig()
     assert config.algorithm.gamma == 1.0, "upstream's keys stay"
@@ -97,18 +98,45 @@ def test_both_forms_of_naming_classmates() -> None:
         {
             "classmates": [
                 {"model": "a", "backend": "vllm", "gpu_memory_utilization": 0.3, "weight": 2},
-                {"model": "b"},
+                {"model": "b", "placement": "dedicated", "replicas": 2},
             ],
             "classmate_backend": "hf",
             "classmate_vllm_configs": {"tensor_parallel_size": 2},
         }
     )
     assert long.classmates == (
-        ClassmateSpec(model="a", backend="vllm", tensor_parallel_size=2, gpu_memory_utilization=0.3, weight=2.0),
-        ClassmateSpec(model="b", backend="hf", tensor_parallel_size=2, gpu_memory_utilization=0.5, weight=1.0),
+        ClassmateSpec(
+            model="a",
+            backend="vllm",
+            placement="colocated",
+            replicas=1,
+            tensor_parallel_size=2,
+            gpu_memory_utilization=0.3,
+            weight=2.0,
+        ),
+        ClassmateSpec(
+            model="b",
+            backend="hf",
+            placement="dedicated",
+            replicas=2,
+            tensor_parallel_size=2,
+            gpu_memory_utilization=0.5,
+            weight=1.0,
+        ),
     )
     assert long.classmate_weights == pytest.approx((2 / 3, 1 / 3))
     assert from_mapping({}, require_classmates=False).classmates == ()
+
+
+def test_self_play_adds_the_policy_behind_the_others() -> None:
+    alone = from_mapping({NODE.removeprefix("reward_model."): {"self_play": "frozen", "self_play_model": "policy"}})
+    assert [(spec.model, spec.mode) for spec in alone.classmates] == [("policy", "frozen")]
+    assert alone.classmate_weights == (1.0,)
+    beside = from_mapping(reward_options(self_play="live", self_play_model="policy"))
+    assert [spec.model for spec in beside.classmates] == ["a", "b", "policy"]
+    assert (alone.live_classmate, beside.live_classmate) == (None, 2)
+    again = dataclasses.replace(beside, seed=3)
+    assert again.classmates == beside.classmates, "a copy does not add it twice"
 
 
 def test_markers_fall_back_to_the_main_models() -> None:
@@ -161,7 +189,14 @@ MISTAKES = [
     ({"think_start_str": "=", "think_end_str": "="}, "write two different"),
     ({"classmates": [{"backend": "hf"}]}, "reward_model.classmates[0].model: missing; write"),
     ({"classmates": [{"model": " "}]}, "reward_model.classmates[0].model: is empty; write a path or hub name"),
-    ({"classmates": [{"model": "a", "placement": "x"}]}, "reward_model.classmates[0].placement: unknown key"),
+    ({"classmates": [{"model": "a", "place": "x"}]}, "reward_model.classmates[0].place: unknown key"),
+    (
+        {"classmates": [{"model": "a", "placement": "x"}]},
+        "reward_model.classmates[0].placement: 'x' is not possible; write one of: ",
+    ),
+    ({"classmates": [{"model": "a", "replicas": 0}]}, "reward_model.classmates[0].replicas: 0 is too small"),
+    (reward_options() | {"classmate_replicas": 0}, "reward_model.classmate_replicas: 0 is too small; write 1 or more"),
+    (reward_options(self_play="live"), f"{NODE}.self_play: no policy is named; write {NODE}.self_play_model=MODEL"),
     ({"classmates": [{"model": "a", "weight": 0}]}, "all weights are 0; write a weight above 0"),
     ({"classmates": [{"model": "c"}], **reward_options()}, "name different models; write only one of the two"),
     (reward_options(classmate_model_name_or_path_list="a"), "expected a list, got 'a'; write [a]"),

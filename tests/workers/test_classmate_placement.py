@@ -180,9 +180,9 @@ def test_weights_beyond_a_machines_memory_are_refused(monkeypatch: pytest.Monkey
     assert resource_plan.certain_memory_gib(there, config) == pytest.approx(3.0 * (5 + 4))
     monkeypatch.setattr(preflight, "memory_gib", lambda: (26.0, 20.0))
     with pytest.raises(ConfigError, match=r"27\.0 GiB, this machine has 26\.0"):
-        preflight.check_devices(there, config)
+        preflight.check_memory(there, config)
     monkeypatch.setattr(preflight, "memory_gib", lambda: (28.0, 1.0))
-    preflight.check_devices(there, config)
+    preflight.check_memory(there, config)
 
 
 def test_live_self_play_needs_a_context_for_question_thought_and_answer() -> None:

@@ -84,6 +84,7 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
     check_loggers(config["trainer"]["logger"])
     preflight_data.check_files(config["data"])
     _check_models(config, reward)
+    check_memory(config, reward)
     check_with_verl(config)
 
 
@@ -208,7 +209,6 @@ def check_devices(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
             if trainer["nnodes"] == 1:
                 check_gpus(config, reward, there)
     _check_gpu_memory(config, reward)
-    _check_memory(config, reward)
 
 
 def check_gpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, available: float) -> None:
@@ -262,8 +262,12 @@ def _check_gpu_memory(config: Mapping[str, Any], reward: ClassmateRewardModelCon
     )
 
 
-def _check_memory(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
-    """Weights alone that exceed a machine's memory; what may be tight is only warned of, in the plan."""
+def check_memory(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """Weights that alone exceed a machine's memory; what may be tight is only warned of, in the plan.
+
+    Raises:
+        ConfigError: with both numbers.
+    """
     if os.environ.get("RAY_ADDRESS"):
         return
     needed, (total, _) = certain_memory_gib(config, reward), memory_gib()

@@ -57,6 +57,8 @@ def certain_memory_gib(config: Mapping[str, Any], reward: ClassmateRewardModelCo
     if config["trainer"]["device"] != "cpu":
         return 0.0
     needed = (weights_gib(config["actor_rollout_ref"]["model"]["path"], as_float32=True) or 0.0) * (TRAINING_COPIES + 1)
+    if config["algorithm"]["adv_estimator"] == "gae":
+        needed += (weights_gib(config["critic"]["model"]["path"], as_float32=True) or 0.0) * TRAINING_COPIES
     return needed + sum(weights_gib(engine.spec.model, as_float32=True) or 0.0 for engine in engines(reward))
 
 
@@ -71,13 +73,10 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
         ("policy, training", training, where, policy, TRAINING_COPIES, "weights, gradients, Adam"),
         ("policy, rollout", rollout.name, where, policy, 1, ""),
     ]
-<<<<<<< HEAD
     if config.algorithm.adv_estimator == "gae":
         critic = weights_gib(config.critic.model.path, as_float32=on_cpu)
-        parts.insert(1, ("critic, training", training, critic, TRAINING_COPIES, "weights, gradients, Adam"))
-=======
+        parts.insert(1, ("critic, training", training, where, critic, TRAINING_COPIES, "weights, gradients, Adam"))
     running = engines(reward)
->>>>>>> 00a87d3 (Classmates: placement, replicas, schedules and self-play)
     for index, spec in enumerate(reward.classmates):
         own = [engine for engine in running if engine.classmate == index]
         weights = 0.0 if resolved_backend(spec) == POLICY else weights_gib(spec.model, as_float32=on_cpu)
@@ -101,18 +100,10 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
             f"GPU memory   {share:.0%} of the fullest GPU for engines that make rows, asleep while the policy trains",
         ]
     # Driver, two of the queue, training ranks, agent workers, one process an engine.
-<<<<<<< HEAD
-    engines = [engine for part, engine, *_ in parts if not part.endswith("training")]
-    processes = 3 + ranks + rollout.agent.num_workers + len(engines)
-    needed = processes * PROCESS_GIB + engines.count("vllm") * VLLM_CPU_GIB
-    needed += sum((weights or 0.0) * copies for _, _, weights, copies, _ in parts)
-    total, free = _memory_gib()
-=======
     backends = [rollout.name, *(engine.backend for engine in running)]
     processes = 3 + ranks + rollout.agent.num_workers + len(backends)
     needed = processes * PROCESS_GIB + backends.count("vllm") * VLLM_CPU_GIB + certain_memory_gib(config, reward)
     total, free = memory_gib()
->>>>>>> 00a87d3 (Classmates: placement, replicas, schedules and self-play)
     lines.append(
         f"memory       about {needed:.1f} GiB needed by {processes} processes; {total:.1f} GiB there, {free:.1f} free"
     )
