@@ -1,0 +1,95 @@
+"""Schedules and live self-play in real runs: when classmates are asked changes nothing, and whom they are is proven."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, graded_reward, metrics, rows, settings, start, steps
+from verl.classmate.seeds import request_seed, row_key
+from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, GenerationOutput, HFEngine
+from verl.workers.rollout.hf_rollout_server.sampling import SamplingParams
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="deterministic runs are refused on a GPU"),
+]
+STEPS, NEW_TOKENS, LIVE = 2, 24, 1
+"""The live classmate comes behind the given one."""
+
+
+@pytest.fixture(scope="module")
+def runs(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One run with each schedule: a classmate on two engines, and the policy as it is now."""
+    folder = tmp_path_factory.mktemp("schedules")
+    found = {}
+    for schedule in ("streamed", "batched"):
+        found[schedule] = folder / schedule
+        overrides = [
+            f"reward_model.classmate_model_name_or_path_list=[{world.classmates[0]}]",
+            "reward_model.classmate_replicas=2",
+            f"reward_model.classmate_schedule={schedule}",
+            "reward_model.classmate_cot_reward_configs.self_play=live",
+            "trainer.deterministic=true",
+            f"trainer.total_training_steps={STEPS}",
+            "trainer.save_freq=1",
+            "trainer.val_before_train=false",
+            "actor_rollout_ref.actor.optim.lr=1e-3",
+            graded_reward(folder),
+        ]
+        with start([*MAIN, *settings(world, found[schedule], *overrides)], log=folder / f"{schedule}.txt") as run:
+            run.wait_for(lambda: 1 in steps(found[schedule]))
+            engines = [len(run.processes(f"ray::{name}")) for name in ("ClassmateWorker", "HFServer")]
+            assert run.wait() == 0, run.terminal
+        assert engines == [2, 1], "two engines of the given classmate, and of the policy one for both of its parts"
+    return found
+
+
+def test_streamed_and_batched_give_the_same_rewards(runs: dict[str, Path]) -> None:
+    for step in range(1, STEPS + 1):
+        dumps = [(run / "rollouts" / f"step_{step}.jsonl").read_bytes() for run in runs.values()]
+        assert dumps[0] == dumps[1]
+        records = rows(runs["batched"], step)
+        assert len(records) == PROMPTS * ROLLOUTS
+        assert {s["outcome"] for r in records for c in r["classmates"] for s in c["samples"]} >= {"ok"}
+        for key in ("critic/classmate_reward/mean", "critic/final_reward/mean", "actor/grad_norm"):
+            values = [steps(run)[step][key] for run in runs.values()]
+            assert values[0] == values[1], key
+    streamed, batched = (rows(run, STEPS, validation=True) for run in runs.values())
+    assert streamed == batched
+    assert [line["step"] for line in metrics(runs["batched"])] == [line["step"] for line in metrics(runs["streamed"])]
+
+
+def test_live_self_play_answers_with_the_weights_of_the_step_before(world: World, runs: dict[str, Path]) -> None:
+    records = [row for row in rows(runs["streamed"], 2) if row["classmates"][LIVE]["samples"][0]["outcome"] == "ok"]
+    assert records
+    tokenizer = AutoTokenizer.from_pretrained(world.policy)
+    texts, log_probs = {}, {}
+    for name, model in (("start", world.policy), ("step 1", runs["streamed"] / "global_step_1/actor/huggingface")):
+        outputs = _asked(model, world.policy, [_request(row, tokenizer) for row in records])
+        texts[name] = [tokenizer.decode(output.token_ids, skip_special_tokens=True).strip() for output in outputs]
+        log_probs[name] = [sum(output.log_probs) for output in outputs]
+    said = [row["classmates"][LIVE]["samples"][0]["text"].strip() for row in records]
+    assert said == texts["step 1"]
+    assert said != texts["start"]
+    assert log_probs["step 1"] != pytest.approx(log_probs["start"], rel=1e-3)
+
+
+def _request(row: dict[str, Any], tokenizer: Any) -> tuple[list[int], SamplingParams]:
+    """What the live classmate was asked, from the dump."""
+    key = row_key(row["data_source"], row["index"])
+    seed = request_seed(1, row["step"], key, row["rollout"], LIVE, 0)
+    prompt_ids = tokenizer.encode(row["classmates"][LIVE]["prompt"], add_special_tokens=False)
+    return prompt_ids, SamplingParams(max_tokens=NEW_TOKENS, temperature=0.7, top_p=0.9, seed=seed)
+
+
+def _asked(model: Path, tokenizer: Path, requests: list[tuple[list[int], SamplingParams]]) -> list[GenerationOutput]:
+    config = EngineConfig(model_path=str(model), tokenizer_path=str(tokenizer), deterministic=True)
+    engine = HFEngine.from_config(config)
+    try:
+        return asyncio.run(engine.generate_batch(requests))
+    finally:
+        engine.close()
