@@ -25,27 +25,28 @@ STEPS, NEW_TOKENS, LIVE = 2, 24, 1
 def runs(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One run with each schedule: a classmate on two engines, and the policy as it is now."""
     folder = tmp_path_factory.mktemp("schedules")
-    found = {}
-    for schedule in ("streamed", "batched"):
-        found[schedule] = folder / schedule
-        overrides = [
-            f"reward_model.classmate_model_name_or_path_list=[{world.classmates[0]}]",
-            "reward_model.classmate_replicas=2",
-            f"reward_model.classmate_schedule={schedule}",
-            "reward_model.classmate_cot_reward_configs.self_play=live",
-            "trainer.deterministic=true",
-            f"trainer.total_training_steps={STEPS}",
-            "trainer.save_freq=1",
-            "trainer.val_before_train=false",
-            "actor_rollout_ref.actor.optim.lr=1e-3",
-            graded_reward(folder),
-        ]
-        with start([*MAIN, *settings(world, found[schedule], *overrides)], log=folder / f"{schedule}.txt") as run:
-            run.wait_for(lambda: 1 in steps(found[schedule]))
-            engines = [len(run.processes(f"ray::{name}")) for name in ("ClassmateWorker", "HFServer")]
-            assert run.wait() == 0, run.terminal
-        assert engines == [2, 1], "two engines of the given classmate, and of the policy one for both of its parts"
-    return found
+    return {schedule: _finished(world, folder, schedule) for schedule in ("streamed", "batched")}
+
+
+def _finished(world: World, folder: Path, schedule: str) -> Path:
+    overrides = [
+        f"reward_model.classmate_model_name_or_path_list=[{world.classmates[0]}]",
+        "reward_model.classmate_replicas=2",
+        f"reward_model.classmate_schedule={schedule}",
+        "reward_model.classmate_cot_reward_configs.self_play=live",
+        "trainer.deterministic=true",
+        f"trainer.total_training_steps={STEPS}",
+        "trainer.save_freq=1",
+        "trainer.val_before_train=false",
+        "actor_rollout_ref.actor.optim.lr=1e-3",
+        graded_reward(folder),
+    ]
+    with start([*MAIN, *settings(world, folder / schedule, *overrides)], log=folder / f"{schedule}.txt") as run:
+        run.wait_for(lambda: 1 in steps(folder / schedule))
+        engines = [len(run.processes(f"ray::{name}")) for name in ("ClassmateWorker", "HFServer")]
+        assert run.wait() == 0, run.terminal
+    assert engines == [2, 1], "two engines of the given classmate, and of the policy one for both of its parts"
+    return folder / schedule
 
 
 def test_streamed_and_batched_give_the_same_rewards(runs: dict[str, Path]) -> None:

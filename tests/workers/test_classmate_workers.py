@@ -47,14 +47,14 @@ class Running:
         client = ClassmateClient(self.reward, max_model_len=self.group.max_model_len)
         return asyncio.run(client.sample(classmate, prompt, seeds=seeds, **({"validate": False} | how)))
 
-    def process(self, classmate: int = 0) -> psutil.Process:
+    def process(self, classmate: int = 0, replica: int = 0) -> psutil.Process:
         """The operating system's process of an engine."""
-        actor = ray.get_actor(actor_name(classmate, self.reward.classmates[classmate]))
+        actor = ray.get_actor(actor_name(classmate, self.reward.classmates[classmate], replica))
         return psutil.Process(ray.get(actor.__ray_call__.remote(lambda self: os.getpid())))
 
-    def kill(self, classmate: int = 0) -> None:
+    def kill(self, classmate: int = 0, replica: int = 0) -> None:
         """`kill -9` of an engine's process."""
-        process = self.process(classmate)
+        process = self.process(classmate, replica)
         process.kill()
         process.wait()
 
@@ -200,6 +200,56 @@ def test_a_model_that_cannot_be_loaded_is_named(session: None, tmp_path: Path) -
         create_classmate_workers(run_config(), reward_config([str(tmp_path / "no-model-here")]))
 
 
+@pytest.mark.slow
+def test_engines_of_one_classmate_share_its_requests_and_stand_in_for_each_other(start: Start) -> None:
+    running = start(1, classmate_replicas=2, classmate_max_restarts=1, classmate_placement="dedicated")
+    engines = [ray.get_actor(actor_name(0, running.reward.classmates[0], replica)) for replica in (0, 1)]
+    seeds = tuple(range(12))
+
+    def batches() -> list[int]:
+        return [stats["batches"] for stats in ray.get([engine.stats.remote() for engine in engines])]
+
+    replies = running.ask(seeds=seeds)
+    assert outcomes(replies) == [Outcome.ok] * len(seeds)
+    assert min(batches()) >= 1, "both are asked"
+    assert [running.ask(seeds=(seed,))[0].token_ids for seed in seeds[:3]] == [r.token_ids for r in replies[:3]]
+
+    running.kill(replica=1)
+    assert running.ask(seeds=seeds) == replies, "the living one answers for the dead, in the order of the requests"
+    running.group.heal()
+    assert (running.group.restarts, running.group.excluded) == (1, frozenset())
+    assert "engine 1" in running.events[-1]
+    living = engines[0]
+    engines[1] = ray.get_actor(actor_name(0, running.reward.classmates[0], 1))
+    assert ray.get(engines[1].ready.remote()) == running.group.max_model_len
+    assert ray.get_actor(actor_name(0, running.reward.classmates[0])) == living, "the dead one alone was restarted"
+
+    running.kill(replica=1)
+    running.group.heal()
+    assert running.group.excluded == frozenset()
+    assert "1 of its classmate's engines go on" in running.events[-1]
+    assert running.ask(seeds=seeds) == replies
+    running.kill(replica=0)
+    running.group.heal()
+    running.kill(replica=0)
+    running.group.heal()
+    assert running.group.excluded == {0}
+
+
+def test_requests_go_to_the_idlest_engine_or_to_the_seeds_own() -> None:
+    reward = reward_config(["m"], classmate_replicas=3)
+    names = ["classmate_0", "classmate_0_1", "classmate_0_2"]
+    client = ClassmateClient(reward, max_model_len=32)
+    assert client._engine_names(0) == names
+    client._load.update({"classmate_0": 2, "classmate_0_1": 1, "classmate_0_2": 3})
+    assert client._choose(names, 7) == "classmate_0_1"
+    client._down_until["classmate_0_1"] = float("inf")
+    assert client._choose(names, 7) == "classmate_0"
+    stable = ClassmateClient(reward, max_model_len=32, deterministic=True)
+    stable._load.update({"classmate_0": 9})
+    assert [stable._choose(names, seed) for seed in (0, 1, 2, 3)] == [*names, names[0]]
+
+
 def test_classmates_on_vllm_are_the_trainers_to_place(models: list[str]) -> None:
-    with pytest.raises(ConfigError, match="backend=hf"):
+    with pytest.raises(ConfigError, match="placement=dedicated"):
         create_classmate_workers(run_config(), reward_config(models, classmate_backend="vllm"))

@@ -19,6 +19,7 @@ from tests.classmate.toy_tokenizers import TOKENIZERS
 from verl.classmate.scoring import Outcome
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.experimental.agent_loop.classmate_agent_loop import (
+    ASKED_EARLY,
     ClassmateAgentLoop,
     ClassmateAgentLoopOutput,
     ClassmateAgentLoopWorker,
@@ -26,8 +27,9 @@ from verl.experimental.agent_loop.classmate_agent_loop import (
 from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.utils.dataset.rl_dataset import RLHFDataset
-from verl.workers.classmate_workers import Reply
+from verl.workers.classmate_workers import ClassmateClient, Reply
 from verl.workers.rollout.replica import TokenOutput
+from verl.workers.row_judge import asked_from_json
 
 QUESTION = "Tom has three apples and gets four."
 THOUGHT = "\nTom has 3 apples and gets 4, so 3 + 4 = 7."
@@ -53,6 +55,7 @@ class Classmates:
 
     def __init__(self, failing: dict[int, Outcome]) -> None:
         self.failing = failing
+        self.live: ClassmateClient | None = None
         self.requests: list[dict[str, Any]] = []
 
     async def sample(
@@ -65,6 +68,9 @@ class Classmates:
         excluded: frozenset[int] = frozenset(),
         max_new_tokens: int | None = None,
     ) -> list[Reply]:
+        if classmate == len(CLASSMATES):
+            assert self.live is not None
+            return await self.live.sample(classmate, prompt_ids, seeds=seeds, validate=validate)
         tokenizer = TOKENIZERS[CLASSMATES[classmate]]()
         self.requests.append(
             {"classmate": classmate, "prompt": tokenizer.decode(prompt_ids), "seeds": seeds, "validate": validate}
@@ -127,8 +133,15 @@ def composed(folder: Path, *overrides: str) -> DictConfig:
         )
 
 
-def run(config: DictConfig, text: str, *, failing: dict[int, Outcome] | None = None, **columns: Any) -> Row:
-    """One row through the loop."""
+def run(
+    config: DictConfig,
+    text: str,
+    *,
+    failing: dict[int, Outcome] | None = None,
+    live_client: bool = False,
+    **columns: Any,
+) -> Row:
+    """One row through the loop; with `live_client` the policy's own client answers for the policy."""
     policy, classmates = Policy(text), Classmates(failing or {})
     row = {
         "raw_prompt": [{"role": "user", "content": QUESTION}],
@@ -154,6 +167,7 @@ def run(config: DictConfig, text: str, *, failing: dict[int, Outcome] | None = N
             dataset_cls=RLHFDataset,
             data_config=DictConfigWrap(config.data),
         )
+        classmates.live = loop.judge.client if live_client else None
         loop.judge.client = classmates
         return await loop.run({"temperature": 1.0}, **row)
 
@@ -171,6 +185,39 @@ def test_each_classmate_gets_question_and_thought_in_its_own_tokens(config: Dict
     assert row.record["classmates"][0]["prompt"].endswith(f"<think>{THOUGHT}</think>")
     seeds = [seed for request in row.classmates.requests for seed in request["seeds"]]
     assert len({*seeds, row.policy.requests[0]["sampling_params"]["seed"]}) == 5, "every request has a seed of its own"
+
+
+def test_with_batched_only_those_that_share_the_policys_memory_are_left_to_the_trainer(
+    config: DictConfig, tmp_path: Path
+) -> None:
+    later = run(config, ANSWERED, judged_later=True)
+    assert later.classmates.requests == []
+    assert later.output.extra_fields[ASKED_EARLY] == {}
+    for name in CLASSMATES:
+        TOKENIZERS[name]().save_pretrained(tmp_path / name)
+    dedicated = composed(tmp_path, "reward_model.classmate_placement=dedicated")
+    early = run(dedicated, ANSWERED, judged_later=True)
+    assert [request["classmate"] for request in early.classmates.requests] == [0, 1]
+    asked = asked_from_json(early.output.extra_fields[ASKED_EARLY][1])
+    assert [item.text for item in asked.continuations] == ["The answer is 7.", "The answer is 8."]
+    assert all(item.outcome is Outcome.ok for item in asked.continuations)
+
+
+def test_live_self_play_asks_the_policy_in_its_own_tokens(config: DictConfig, tmp_path: Path) -> None:
+    for name in CLASSMATES:
+        TOKENIZERS[name]().save_pretrained(tmp_path / name)
+    node = "reward_model.classmate_cot_reward_configs"
+    live = composed(tmp_path, f"{node}.self_play=live", "actor_rollout_ref.model.path=policy")
+    row = run(live, ANSWERED, live_client=True)
+    assert [record["model"] for record in row.record["classmates"]][2] == "policy"
+    answers = row.policy.requests[1:]
+    assert len(answers) == 2, "S samples"
+    assert len({request["sampling_params"]["seed"] for request in row.policy.requests}) == 3
+    tokenizer = TOKENIZERS["byte_bpe"]()
+    for request in answers:
+        assert tokenizer.decode(request["prompt_ids"]).endswith(f"<think>{THOUGHT}</think>")
+        assert request["sampling_params"]["max_tokens"] == 16
+        assert request["sampling_params"]["temperature"] == 0.7
 
 
 def test_the_reward_and_the_fields_of_the_row(config: DictConfig) -> None:
