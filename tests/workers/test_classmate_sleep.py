@@ -1,0 +1,112 @@
+"""Who sleeps when, on a GPU: its engines are played, since what counts is when each is told to sleep and to wake."""
+
+import asyncio
+from typing import Any
+
+import pytest
+import ray
+from omegaconf import OmegaConf
+
+from verl.classmate.config import from_mapping
+from verl.workers import classmate_workers
+from verl.workers.classmate_workers import ClassmateGroup
+
+
+class Engine:
+    """What the group sees of upstream's replica."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.dead = False
+
+    async def sleep(self) -> None:
+        self._called("sleep")
+
+    async def wake_up(self) -> None:
+        self._called("wake_up")
+
+    def _called(self, method: str) -> None:
+        if self.dead:
+            raise ray.exceptions.ActorDiedError()
+        self.calls.append(method)
+
+
+def make(monkeypatch: pytest.MonkeyPatch, schedule: str, **keys: Any) -> tuple[ClassmateGroup, list[Engine]]:
+    """A group of two colocated classmates, the first on two engines, and a dedicated one."""
+    monkeypatch.setattr(classmate_workers, "get_device_name", lambda: "cuda")
+    config = OmegaConf.create(
+        {
+            "data": {"max_prompt_length": 32, "max_response_length": 16},
+            "trainer": {"device": "cuda", "n_gpus_per_node": 1, "nnodes": 1, "deterministic": False},
+            "actor_rollout_ref": {"rollout": {"name": "vllm", "gpu_memory_utilization": 0.4}},
+        }
+    )
+    specs = [{"model": "a", "replicas": 2}, {"model": "b"}, {"model": "c", "placement": "dedicated"}]
+    reward = from_mapping(
+        {
+            "classmates": [{"backend": "vllm", "gpu_memory_utilization": 0.2, **spec} for spec in specs],
+            "classmate_schedule": schedule,
+            **keys,
+        }
+    )
+    group = ClassmateGroup(config, reward)
+    engines = [Engine() for _ in group._members]
+    for member, engine in zip(group._members, engines, strict=True):
+        member.replica = engine
+    return group, engines
+
+
+def calls(engines: list[Engine]) -> list[list[str]]:
+    return [engine.calls for engine in engines]
+
+
+def test_streamed_all_colocated_sleep_and_wake_with_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, engines = make(monkeypatch, "streamed")
+    group.sleep()
+    assert calls(engines) == [["sleep"]] * 3 + [[]]
+    group.wake_up()
+    assert calls(engines) == [["sleep", "wake_up"]] * 3 + [[]]
+
+    async def ask() -> None:
+        async with group.awake(0):
+            assert calls(engines) == [["sleep", "wake_up"]] * 3 + [[]]
+
+    asyncio.run(ask())
+    assert calls(engines) == [["sleep", "wake_up"]] * 3 + [[]]
+
+
+def test_batched_one_classmate_at_a_time_is_awake_and_sleeps_again_after_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group, engines = make(monkeypatch, "batched")
+    group.wake_up()
+    assert calls(engines) == [[], [], [], []], "they sleep while the policy writes"
+
+    async def ask(classmate: int) -> None:
+        async with group.awake(classmate):
+            expected = [["wake_up"] if classmate == owner else [] for owner in (0, 0, 1)]
+            assert calls(engines) == [*expected, []]
+            raise KeyError("an error while it is asked")
+
+    with pytest.raises(KeyError):
+        asyncio.run(ask(0))
+    assert calls(engines) == [["wake_up", "sleep"], ["wake_up", "sleep"], [], []]
+    for engine in engines:
+        engine.calls.clear()
+    with pytest.raises(KeyError):
+        asyncio.run(ask(1))
+    assert calls(engines) == [[], [], ["wake_up", "sleep"], []]
+
+
+def test_an_engine_that_has_died_is_left_to_heal(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, engines = make(monkeypatch, "streamed")
+    engines[0].dead = True
+    group.sleep()
+    assert calls(engines) == [[], ["sleep"], ["sleep"], []]
+
+
+def test_memory_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, engines = make(monkeypatch, "streamed", classmate_free_cache_engine=False)
+    group.sleep()
+    group.wake_up()
+    assert calls(engines) == [[], [], [], []]

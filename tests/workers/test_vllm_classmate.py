@@ -1,0 +1,85 @@
+"""A classmate on vLLM: engines of its own, and what becomes of one whose server or whose engine core dies."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+
+from tests.e2e.tiny import make_tiny_world
+from tests.trainer.test_configs import composed
+from verl.classmate.config import from_mapping
+from verl.classmate.scoring import Outcome
+from verl.workers.classmate_workers import ClassmateClient, ClassmateGroup, actor_name, create_classmate_workers
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+PROMPT = [7, 8, 9, 10]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[tuple[ClassmateGroup, Any, list[str]]]:
+    pytest.importorskip("vllm")
+    model = make_tiny_world(tmp_path).model
+    reward = from_mapping(
+        {
+            "classmates": [{"model": str(model), "backend": "vllm", "placement": "dedicated"}],
+            "classmate_max_restarts": 2,
+            "classmate_generation_configs": {"max_new_tokens": 8, "temperature": 1.0, "top_p": 1.0},
+        }
+    )
+    config = composed(
+        "classmate_cot_ppo_trainer",
+        "cpu",
+        f"actor_rollout_ref.model.path={model}",
+        "data.max_prompt_length=32",
+        "data.max_response_length=16",
+    )
+    events: list[str] = []
+    os.environ["VERL_PLATFORM"] = "cpu"
+    ray.init(num_cpus=8, num_gpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        group = create_classmate_workers(config, reward, on_event=events.append)
+        yield group, reward, events
+        group.shutdown()
+    finally:
+        ray.shutdown()
+
+
+def test_a_dead_server_and_a_dead_engine_core_are_restarted(running: Any) -> None:
+    group, reward, events = running
+    client = ClassmateClient(reward, max_model_len=group.max_model_len)
+
+    def ask() -> list[Any]:
+        return asyncio.run(client.sample(0, PROMPT, seeds=(1, 2, 3), validate=True))
+
+    def processes() -> list[psutil.Process]:
+        """The server, then what it has started."""
+        server = ray.get_actor(actor_name(0, reward.classmates[0]))
+        process = psutil.Process(ray.get(server.__ray_call__.remote(lambda _: os.getpid())))
+        return [process, *process.children(recursive=True)]
+
+    before = ask()
+    assert [reply.outcome for reply in before] == [Outcome.ok] * 3
+
+    server, *below = processes()
+    server.kill()
+    server.wait()
+    assert {reply.outcome for reply in ask()} == {Outcome.engine_error}
+    group.heal()
+    assert (group.restarts, group.excluded) == (1, frozenset())
+    assert [reply.token_ids for reply in ask()] == [reply.token_ids for reply in before]
+    _, alive = psutil.wait_procs(below, timeout=10)
+    assert alive == [], "nothing of the dead engine is left, nor its memory"
+
+    (core,) = (process for process in processes()[1:] if "EngineCore" in " ".join(process.cmdline()))
+    core.kill()
+    (lost, *_) = ask()
+    assert lost.outcome is Outcome.engine_error
+    group.heal()
+    assert (group.restarts, group.excluded) == (2, frozenset())
+    assert [reply.token_ids for reply in ask()] == [reply.token_ids for reply in before]
+    assert all("restart" in event and "\n" not in event for event in events)
