@@ -93,7 +93,12 @@ def test_defaults_are_those_of_the_typed_config_but_for_what_the_preset_sets(nam
     reward = container["reward_model"]
     defaults = ClassmateRewardModelConfig()
     # They follow data.seed and the reward manager.
-    unset = {"seed", "classmate_cot_reward_configs.self_play_model", "format_weight", "classmate_cot_reward_configs.reward_fusion"}
+    unset = {
+        "seed",
+        "classmate_cot_reward_configs.self_play_model",
+        "format_weight",
+        "classmate_cot_reward_configs.reward_fusion",
+    }
     assert set(differences(defaults, reward)) - unset == PRESETS[name] - {"classmates"}
     estimator = {"adv_estimator"} if name == "qwen_ppo_trainer" else set()
     assert set(differences(AlgorithmConfig(), container["algorithm"])) == estimator
