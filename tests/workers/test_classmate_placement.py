@@ -22,6 +22,7 @@ from verl.workers.classmate_placement import (
 
 def run(gpus: int = 1, *, device: str = "cuda", policy: float = 0.4, rollout: str = "vllm") -> dict[str, Any]:
     return {
+        "algorithm": {"adv_estimator": "grpo"},
         "trainer": {"device": device, "n_gpus_per_node": gpus, "nnodes": 1},
         "actor_rollout_ref": {
             "model": {"path": "policy"},
