@@ -70,7 +70,7 @@ def test_live_self_play_answers_with_the_weights_of_the_step_before(world: World
     tokenizer = AutoTokenizer.from_pretrained(world.policy)
     texts, log_probs = {}, {}
     for name, model in (("start", world.policy), ("step 1", runs["streamed"] / "global_step_1/actor/huggingface")):
-        outputs = _asked(model, world.policy, [_request(row, tokenizer) for row in records])
+        outputs = answers_of(model, world.policy, [request_of(row, LIVE, tokenizer) for row in records])
         texts[name] = [tokenizer.decode(output.token_ids, skip_special_tokens=True).strip() for output in outputs]
         log_probs[name] = [sum(output.log_probs) for output in outputs]
     said = [row["classmates"][LIVE]["samples"][0]["text"].strip() for row in records]
@@ -79,15 +79,17 @@ def test_live_self_play_answers_with_the_weights_of_the_step_before(world: World
     assert log_probs["step 1"] != pytest.approx(log_probs["start"], rel=1e-3)
 
 
-def _request(row: dict[str, Any], tokenizer: Any) -> tuple[list[int], SamplingParams]:
-    """What the live classmate was asked, from the dump."""
+def request_of(row: dict[str, Any], classmate: int, tokenizer: Any) -> tuple[list[int], SamplingParams]:
+    """What a classmate was asked, from the dump."""
     key = row_key(row["data_source"], row["index"])
-    seed = request_seed(1, row["step"], key, row["rollout"], LIVE, 0)
-    prompt_ids = tokenizer.encode(row["classmates"][LIVE]["prompt"], add_special_tokens=False)
+    seed = request_seed(1, row["step"], key, row["rollout"], classmate, 0)
+    prompt_ids = tokenizer.encode(row["classmates"][classmate]["prompt"], add_special_tokens=False)
     return prompt_ids, SamplingParams(max_tokens=NEW_TOKENS, temperature=0.7, top_p=0.9, seed=seed)
 
 
-def _asked(model: Path, tokenizer: Path, requests: list[tuple[list[int], SamplingParams]]) -> list[GenerationOutput]:
+def answers_of(
+    model: Path, tokenizer: Path, requests: list[tuple[list[int], SamplingParams]]
+) -> list[GenerationOutput]:
     config = EngineConfig(model_path=str(model), tokenizer_path=str(tokenizer), deterministic=True)
     engine = HFEngine.from_config(config)
     try:
