@@ -194,3 +194,12 @@ def test_live_self_play_needs_a_context_for_question_thought_and_answer() -> Non
     with pytest.raises(ConfigError, match=r"write actor_rollout_ref\.rollout\.max_model_len=300"):
         preflight.check_live_context(there, config, 300)
     preflight.check_live_context(there, reward({}), 300)
+
+
+def test_groups_cannot_be_filtered_before_they_are_judged() -> None:
+    there = run(device="cpu")
+    there["algorithm"]["filter_groups"] = {"enable": True, "metric": "acc"}
+    preflight.check_schedule(there, reward({}))
+    with pytest.raises(ConfigError, match=r"write reward_model\.classmate_schedule=streamed"):
+        preflight.check_schedule(there, reward({}, classmate_schedule="batched"))
+    preflight.check_schedule(there, reward({"placement": "dedicated"}, classmate_schedule="batched"))

@@ -25,6 +25,7 @@ from verl.trainer.loggers import check_loggers
 from verl.trainer.resource_plan import certain_memory_gib, memory_gib, needed_gpus, needed_ray_cpus
 from verl.workers.classmate_placement import (
     POLICY,
+    asked_in_turn,
     assign_gpus,
     engines,
     gpu_memory_share,
@@ -209,6 +210,7 @@ def check_devices(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
             if trainer["nnodes"] == 1:
                 check_gpus(config, reward, there)
     _check_gpu_memory(config, reward)
+    check_schedule(config, reward)
 
 
 def check_gpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, available: float) -> None:
@@ -260,6 +262,20 @@ def _check_gpu_memory(config: Mapping[str, Any], reward: ClassmateRewardModelCon
         f"policy and classmates are awake side by side and ask for {share:.0%} of a GPU's memory; write for instance "
         f"actor_rollout_ref.rollout.gpu_memory_utilization={each} and {key}={each}{in_turn}"
     )
+
+
+def check_schedule(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """Upstream's filter of groups looks at rewards while rows are still written.
+
+    Raises:
+        ConfigError: for the schedule `batched`, which has none by then.
+    """
+    filters = config["algorithm"].get("filter_groups") or {}
+    if filters.get("enable") and asked_in_turn(reward, resolved_schedule(config, reward)):
+        raise ConfigError(
+            "algorithm.filter_groups.enable=True needs rewards while rows are written; classmate_schedule=batched "
+            "gives them later; write reward_model.classmate_schedule=streamed or reward_model.classmate_placement=dedicated"
+        )
 
 
 def check_memory(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:

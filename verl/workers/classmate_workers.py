@@ -369,12 +369,16 @@ class ClassmateGroup:
 
     @auto_await
     async def sleep(self) -> None:
-        """Frees the GPU memory of the engines that share the trainer's GPUs; nothing on the CPU."""
-        await self._switch(self._sleepers, "sleep")
+        """Frees the GPU memory of the engines that share the trainer's GPUs; nothing on the CPU.
+
+        With the schedule `batched` they sleep already: they wake in `awake` only.
+        """
+        if self.schedule == "streamed":
+            await self._switch(self._sleepers, "sleep")
 
     @auto_await
     async def wake_up(self) -> None:
-        """Undoes `sleep`; with the schedule `batched` classmates wake in `awake` only."""
+        """Undoes `sleep`."""
         if self.schedule == "streamed":
             await self._switch(self._sleepers, "wake_up")
 
@@ -410,7 +414,7 @@ class ClassmateGroup:
     def shutdown(self) -> None:
         """Ends the engines."""
         for member in self._members:
-            if member.handle is not None and not member.out:
+            if (member.handle is not None or member.replica is not None) and not member.out:
                 self._release(member)
 
     def _release(self, member: _Member) -> None:
@@ -594,9 +598,13 @@ def create_classmate_workers(
             "without a GPU backend=hf"
         )
     group = ClassmateGroup(config, reward_config, on_event=on_event)
-    group.start_unplaced()
-    group.start_placed()
-    group.wait_until_ready()
+    try:
+        group.start_unplaced()
+        group.start_placed()
+        group.wait_until_ready()
+    except ClassmateEngineError:
+        group.shutdown()
+        raise
     return group
 
 
