@@ -114,7 +114,8 @@ def make_judge(tokenizer: Any, classmates: int) -> Any:
                 ]
             ),
         )
-    reward = from_mapping(OmegaConf.to_container(config.reward_model, resolve=True), require_classmates=False)
+    container: Any = OmegaConf.to_container(config.reward_model, resolve=True)
+    reward = from_mapping(container, require_classmates=False)
     return RowJudge(
         reward=reward,
         tokenizer=tokenizer,

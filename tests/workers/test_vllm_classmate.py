@@ -80,6 +80,6 @@ def test_a_dead_server_and_a_dead_engine_core_are_restarted(running: Any) -> Non
     (lost, *_) = ask()
     assert lost.outcome is Outcome.engine_error
     group.heal()
-    assert (group.restarts, group.excluded) == (2, frozenset())
+    assert (group.restarts, group.excluded) == (2, frozenset()), events
     assert [reply.token_ids for reply in ask()] == [reply.token_ids for reply in before]
     assert all("restart" in event and "\n" not in event for event in events)

@@ -274,7 +274,7 @@ def check_schedule(config: Mapping[str, Any], reward: ClassmateRewardModelConfig
     if filters.get("enable") and asked_in_turn(reward, resolved_schedule(config, reward)):
         raise ConfigError(
             "algorithm.filter_groups.enable=True needs rewards while rows are written; classmate_schedule=batched "
-            "gives them later; write reward_model.classmate_schedule=streamed or reward_model.classmate_placement=dedicated"
+            "gives them later; write reward_model.classmate_schedule=streamed, or classmate_placement=dedicated"
         )
 
 

@@ -161,6 +161,7 @@ class ClassmateClient:
         for attempt in range(len(names) + RETRIES):
             name = self._choose(untried or names, params["seed"])
             untried = [other for other in untried if other != name]
+            self._load[name] += 1
             try:
                 output = await asyncio.wait_for(self._generate(name, prompt_ids, params), timeout)
                 reason = output.extra_fields.get("finish_reason", output.stop_reason)
@@ -179,8 +180,10 @@ class ClassmateClient:
                 self._handles.pop(name, None)
                 self._down_until[name] = time.monotonic() + DOWN_S
                 failure = str(error)
-                if not untried and attempt < len(names) + RETRIES - 1:
-                    await asyncio.sleep(RETRY_DELAY_S * 2 ** (attempt - len(names) + 1))
+            finally:
+                self._load[name] -= 1
+            if not untried and attempt < len(names) + RETRIES - 1:
+                await asyncio.sleep(RETRY_DELAY_S * 2 ** (attempt - len(names) + 1))
         return Reply(outcome=Outcome.engine_error, error=failure)
 
     def _engine_names(self, classmate: int) -> list[str]:
@@ -197,19 +200,15 @@ class ClassmateClient:
         return up[seed % len(up)] if self._deterministic else min(up, key=self._load.__getitem__)
 
     async def _generate(self, name: str, prompt_ids: list[int], params: dict[str, Any]) -> Any:
-        self._load[name] += 1
-        try:
-            if name == POLICY:
-                return await self._policy.generate(
-                    request_id=uuid4().hex, prompt_ids=prompt_ids, sampling_params=dict(params)
-                )
-            if name not in self._handles:
-                self._handles[name] = ray.get_actor(name)
-            return await self._handles[name].generate.remote(
-                prompt_ids=prompt_ids, sampling_params=params, request_id=uuid4().hex
+        if name == POLICY:
+            return await self._policy.generate(
+                request_id=uuid4().hex, prompt_ids=prompt_ids, sampling_params=dict(params)
             )
-        finally:
-            self._load[name] -= 1
+        if name not in self._handles:
+            self._handles[name] = ray.get_actor(name)
+        return await self._handles[name].generate.remote(
+            prompt_ids=prompt_ids, sampling_params=params, request_id=uuid4().hex
+        )
 
 
 def _is_dead_engine(error: ray.exceptions.RayTaskError) -> bool:
@@ -227,6 +226,8 @@ class _Member:
     handle: Any = None
     replica: Any = None
     """Upstream's replica, with vllm."""
+    pool: Any = None
+    """Upstream's pool in which it stands, with vllm."""
     processes: Sequence[tuple[str, int, float]] = ()
     """Node, process id and creation time of what a vllm server has started."""
     restarts: int = 0
@@ -353,6 +354,7 @@ class ClassmateGroup:
             except ClassmateEngineError as error:
                 self._react(member, str(error))
             return
+        self._give_back(member)
         member.out = True
         left = sum(not m.out for m in self._members if m.engine.classmate == member.engine.classmate)
         if left:
@@ -416,6 +418,13 @@ class ClassmateGroup:
         for member in self._members:
             if (member.handle is not None or member.replica is not None) and not member.out:
                 self._release(member)
+                self._give_back(member)
+
+    def _give_back(self, member: _Member) -> None:
+        """Frees the GPUs of a dedicated engine that will not start again."""
+        if member.engine.dedicated and member.pool is not None:
+            for group in member.pool.pgs or ():
+                ray.util.remove_placement_group(group)
 
     def _release(self, member: _Member) -> None:
         """Gives up what is left of an engine: Ray keeps a dead actor's name until the actor is killed, and vLLM's
@@ -426,10 +435,6 @@ class ClassmateGroup:
         for actor in (*member.replica.servers, *member.replica.workers):
             ray.kill(actor)
         _end_processes(member.processes)
-        pool = member.replica.resource_pool
-        if member.engine.dedicated and pool is not None:
-            for group in pool.pgs or ():
-                ray.util.remove_placement_group(group)
 
     async def _start(self, member: _Member) -> None:
         with _named(member):
@@ -475,7 +480,7 @@ class ClassmateGroup:
         from verl.workers.rollout.replica import get_rollout_replica_class
 
         engine = member.engine
-        rollout = vllm_rollout_config(
+        rollout: Any = vllm_rollout_config(
             self._config, engine.spec, self.max_model_len, self._reward_config, sleeps=member in self._sleepers
         )
         model = {
@@ -487,18 +492,26 @@ class ClassmateGroup:
             replica_rank=engine.replica,
             config=rollout,
             model_config=OmegaConf.create(model),
-            gpus_per_node=self._config.trainer.n_gpus_per_node,
+            gpus_per_node=engine.width if engine.dedicated else self._config.trainer.n_gpus_per_node,
             is_reward_model=True,
             name_suffix=f"classmate{engine.classmate}",
         )
-        if engine.dedicated:
-            await member.replica.init_standalone()
-        else:
-            pools = split_resource_pool(self._pool, split_size=engine.width)
-            await member.replica.init_colocated(pools[member.gpus[0] // engine.width])
+        if engine.dedicated and member.pool is None:
+            member.pool = self._own_pool(engine)
+        elif not engine.dedicated:
+            member.pool = split_resource_pool(self._pool, split_size=engine.width)[member.gpus[0] // engine.width]
+        await member.replica.init_colocated(member.pool)
         member.handle = member.replica.server_handle
         found = [await server.__ray_call__.remote(_own_processes) for server in member.replica.servers]
         member.processes = [process for processes in found for process in processes]
+
+    def _own_pool(self, engine: Engine) -> Any:
+        """GPUs of one node for one dedicated engine, which keeps them over its restarts."""
+        from verl.single_controller.ray.base import RayResourcePool
+
+        return RayResourcePool(
+            process_on_nodes=[engine.width], max_colocate_count=DEDICATED_CPUS, name_prefix=f"{engine.name}_"
+        )
 
 
 def trainer_pool(pool_manager: Any) -> Any:
@@ -563,7 +576,7 @@ def vllm_rollout_config(
     sleeps: bool,
 ) -> DictConfig:
     """The policy's rollout node as a frozen helper needs it: own memory share, own context, weights from disk."""
-    rollout = OmegaConf.create(OmegaConf.to_container(config.actor_rollout_ref.rollout, resolve=True))
+    rollout: Any = OmegaConf.create(OmegaConf.to_container(config.actor_rollout_ref.rollout, resolve=True))
     new_tokens = reward_config.classmate_generation_configs.max_new_tokens
     with open_dict(rollout):
         rollout.update(
