@@ -201,6 +201,8 @@ class ClassmateClient:
 
     async def _generate(self, name: str, prompt_ids: list[int], params: dict[str, Any]) -> Any:
         if name == POLICY:
+            if self._policy is None:
+                raise ValueError("self_play=live is answered by the engines of a training run only")
             return await self._policy.generate(
                 request_id=uuid4().hex, prompt_ids=prompt_ids, sampling_params=dict(params)
             )
