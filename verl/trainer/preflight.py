@@ -226,15 +226,21 @@ def _check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
     data, model = config["data"], config["actor_rollout_ref"]["model"]
     key = "actor_rollout_ref.model.path"
     preflight_models.check_model(key, model["path"])
+    remote = [resolved_backend(spec) == "openai" for spec in reward.classmates]
     for index, spec in enumerate(reward.classmates):
-        preflight_models.check_model(f"reward_model.classmates[{index}].model", spec.model)
+        preflight_models.check_model(
+            f"reward_model.classmates[{index}].model", spec.model, tokenizer_only=remote[index]
+        )
 
     preflight_models.check_context(key, model["path"], data["max_prompt_length"] + data["max_response_length"])
     needed = reward.classmate_generation_configs.context_length(
         max_prompt_length=data["max_prompt_length"], max_response_length=data["max_response_length"]
     )
     for index, spec in enumerate(reward.classmates):
-        preflight_models.check_context(f"reward_model.classmates[{index}].model", spec.model, needed, classmate=True)
+        if not remote[index]:
+            preflight_models.check_context(
+                f"reward_model.classmates[{index}].model", spec.model, needed, classmate=True
+            )
 
     tokenizer = preflight_models.load_tokenizer(key, model["tokenizer_path"] or model["path"])
     if model["custom_chat_template"] is not None:
@@ -247,6 +253,14 @@ def _check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
     for index, spec in enumerate(reward.classmates):
         one = preflight_models.load_tokenizer(f"reward_model.classmates[{index}].model", spec.model)
         prompts.check_tokenizer(one, spec.model)
+        if remote[index]:
+            preflight_models.check_server(
+                f"reward_model.classmates[{index}].model",
+                spec.model,
+                one,
+                needed,
+                mapping_file=reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
+            )
     preflight_data.check_prompt_lengths(data, tokenizer)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from verl.classmate.config import ClassmateRewardModelConfig
+from verl.workers.classmate_mapping import MappingFile
 from verl.workers.classmate_workers import resolved_backend
 
 PROCESS_GIB = 0.45
@@ -38,11 +39,11 @@ def needed_ray_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfi
     """Logical CPUs without which an actor of the run would wait for ever.
 
     The queue's controller and storage units, the bundles of the pool, each hf classmate. Agent-loop workers and vLLM
-    servers hold none, since Ray's default for an actor is 0.
+    servers hold none, since Ray's default for an actor is 0; remote classmates are no actors.
     """
     storage = config["transfer_queue"]["backend"]["SimpleStorage"]["num_data_storage_units"]
     ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
-    hf_classmates = len(reward.classmates) - _vllm_classmates(reward)
+    hf_classmates = sum(resolved_backend(spec) == "hf" for spec in reward.classmates)
     return 1 + storage + ranks * max_colocate_count(reward) + hf_classmates
 
 
@@ -83,9 +84,15 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
     for index, spec in enumerate(reward.classmates):
         weights = weights_gib(spec.model, as_float32=on_cpu)
         parts.append((f"classmate {index}", resolved_backend(spec), weights, 1, Path(spec.model).name))
+    servers = MappingFile(reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn)
     table = [("part", "engine", "where", "memory", "")]
-    for part, engine, weights, copies, note in parts:
-        table.append((part, engine, where, "not known yet" if weights is None else _size(weights * copies), note))
+    for index, (part, engine, weights, copies, note) in enumerate(parts):
+        if engine == "openai":
+            server = servers.find(reward.classmates[index - 2].model)
+            table.append((part, engine, "remote", "its own", f"{note} at {server.url if server else 'no server'}"))
+        else:
+            table.append((part, engine, where, "not known yet" if weights is None else _size(weights * copies), note))
+    parts = [part for part in parts if part[1] != "openai"]
     widths = [max(len(row[column]) for row in table) for column in range(5)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 

@@ -12,6 +12,7 @@ restarted engine is found under the same name, and no handle has to travel.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -20,9 +21,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec
 from verl.classmate.errors import ClassmateEngineError, ConfigError
+from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
 from verl.utils.device import get_device_name
 from verl.utils.ray_utils import auto_await
+from verl.workers.classmate_remote import RemoteClassmate, RemoteWatch
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 from verl.workers.rollout.hf_rollout_server.server import HFServer
 
@@ -34,20 +37,6 @@ RETRY_DELAY_S = 0.5
 
 PING_TIMEOUT_S = 20.0
 """A living engine answers a ping within this time, since pings do not queue behind requests."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """One sample of one classmate."""
-
-    outcome: Outcome
-    """`ok`, or why there are no tokens: `timeout`, `engine_error`, `excluded`."""
-    token_ids: tuple[int, ...] = ()
-    """Generated tokens in the classmate's own vocabulary."""
-    finish_reason: str | None = None
-    """`stop`, `length` or the engine's own word for it."""
-    error: str | None = None
-    """What the engine said, for the log."""
 
 
 class ClassmateWorker(HFServer):
@@ -72,7 +61,7 @@ ClassmateCoTWorker = ClassmateWorker
 
 
 def resolved_backend(spec: ClassmateSpec) -> str:
-    """`hf` or `vllm`: `auto` is vllm on a GPU, else hf."""
+    """`hf`, `vllm` or `openai`: `auto` is vllm on a GPU, else hf (`with_hosted` has named the servers of others)."""
     if spec.backend != "auto":
         return str(spec.backend)
     return "vllm" if get_device_name() == "cuda" else "hf"
@@ -91,6 +80,15 @@ class ClassmateClient:
         self._config = reward_config
         self._max_model_len = max_model_len
         self._handles: dict[int, ray.actor.ActorHandle] = {}
+        self._remotes = {
+            index: RemoteClassmate(
+                spec.model,
+                reward_config.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
+                timeout_s=reward_config.request_timeout("openai"),
+            )
+            for index, spec in enumerate(reward_config.classmates)
+            if resolved_backend(spec) == "openai"
+        }
 
     async def sample(
         self,
@@ -126,10 +124,11 @@ class ClassmateClient:
             }
             for seed in seeds
         ]
-        return list(await asyncio.gather(*(self._one(classmate, prompt_ids, one) for one in params)))
+        ask = self._remotes[classmate].complete if classmate in self._remotes else partial(self._one, classmate)
+        return list(await asyncio.gather(*(ask(prompt_ids, one) for one in params)))
 
     async def _one(self, classmate: int, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
-        timeout = self._config.classmate_request_timeout
+        timeout = self._config.request_timeout(resolved_backend(self._config.classmates[classmate]))
         for attempt in range(RETRIES + 1):
             try:
                 output = await asyncio.wait_for(self._generate(classmate, prompt_ids, params), timeout)
@@ -188,6 +187,11 @@ class ClassmateGroup:
         self._on_event = on_event
         self._pool_manager: Any = None
         self._members = [_Member(spec=spec) for spec in reward_config.classmates]
+        self._remotes = RemoteWatch(
+            {i: m.spec.model for i, m in enumerate(self._members) if resolved_backend(m.spec) == "openai"},
+            reward_config.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
+            on_event=on_event,
+        )
         self.max_model_len = context_length(config, reward_config)
 
     @property
@@ -234,10 +238,14 @@ class ClassmateGroup:
         Raises:
             ClassmateEngineError: with the policy `raise`.
         """
+        for index, reason in self._remotes.check(without=self.excluded).items():
+            # Restarting a server is its owner's business: until it is back, its rows count as engine_error.
+            if self._reward_config.classmate_failure_policy != "restart":
+                self._react(index, reason)
         pings = {
             index: member.handle.clear_kv_cache.remote()
             for index, member in enumerate(self._members)
-            if not member.excluded
+            if not member.excluded and member.handle is not None
         }
         for index, ping in pings.items():
             try:
