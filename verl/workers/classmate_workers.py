@@ -127,6 +127,10 @@ class ClassmateClient:
         ask = self._remotes[classmate].complete if classmate in self._remotes else partial(self._one, classmate)
         return list(await asyncio.gather(*(ask(prompt_ids, one) for one in params)))
 
+    async def close(self) -> None:
+        """Closes what connections there are."""
+        await asyncio.gather(*(remote.close() for remote in self._remotes.values()))
+
     async def _one(self, classmate: int, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
         timeout = self._config.request_timeout(resolved_backend(self._config.classmates[classmate]))
         for attempt in range(RETRIES + 1):
