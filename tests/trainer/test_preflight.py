@@ -46,6 +46,7 @@ def classmates(count: int, backend: str, **settings: Any) -> ClassmateRewardMode
         # Tried: with 7 a run of two hf classmates on one rank ends normally, with 6 it waits for ever.
         (2, "hf", 1, 7),
         (2, "hf", 2, 10),
+        (2, "openai", 1, 5),
         (2, "vllm", 1, 7),
         (2, "vllm", 2, 12),
     ],

@@ -85,7 +85,7 @@ def read(path: Path) -> dict[str, Server]:
 
 def _server(path: Path, name: str, entry: Any) -> Server:
     fields = entry if isinstance(entry, dict) else {}
-    hosts, port = [fields.get(key) for key in ("outward_host", "local_host")], fields.get("port")
+    hosts, port = [fields.get(key) or "" for key in ("outward_host", "local_host")], fields.get("port")
     if not all(isinstance(host, str) and host for host in hosts) or type(port) is not int or not 0 < port < 65536:
         raise ValueError(f"{path}: the entry of {name} must hold outward_host, local_host and a port, not {entry!r}")
     return Server(name=name, outward_host=hosts[0], local_host=hosts[1], port=port)

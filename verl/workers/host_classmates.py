@@ -100,8 +100,8 @@ class Hosted:
         code = self.process.poll()
         if code is not None:
             lines = self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-            tail = "\n".join(f"  | {line}" for line in lines)
-            raise HostingError(f"the server of {self.server.name} ended with code {code}; {self.log} ends with\n{tail}")
+            tail = "".join(f"\n  | {line}" for line in lines) or " nothing"
+            raise HostingError(f"the server of {self.server.name} ended with code {code}; {self.log} ends with{tail}")
 
 
 def usable_backend() -> str:
@@ -140,7 +140,8 @@ def configured(config_name: str, overrides: Sequence[str]) -> tuple[tuple[str, .
             config = hydra.compose(config_name, overrides=overrides)
     except hydra.errors.HydraException as error:
         raise ConfigError(describe(error)) from error
-    reward = from_mapping(OmegaConf.to_container(config, resolve=True)["reward_model"], require_classmates=False)  # type: ignore[index,call-overload]
+    container: Any = OmegaConf.to_container(config, resolve=True)
+    reward = from_mapping(container["reward_model"], require_classmates=False)
     models = tuple(spec.model for spec in reward.classmates)
     return models, reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn
 
@@ -267,18 +268,22 @@ def command(options: Options, model: str, port: int, share: float) -> list[str]:
         port: where it listens.
         share: of a GPU's memory, for vLLM.
     """
+    import torch
+
     common = ["--host", options.host, "--port", str(port), "--served-model-name", model]
     if options.max_model_len is not None:
         common += ["--max-model-len", str(options.max_model_len)]
     if options.backend == "hf":
         return [sys.executable, "-m", "verl.workers.rollout.hf_rollout_server.openai_api", model, *common]
     return [
-        *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model, *common),
+        *(sys.executable, "-m", "verl.workers.vllm_serve", "serve", model, *common),
         *("--tensor-parallel-size", str(options.tensor_parallel_size)),
         *("--gpu-memory-utilization", f"{share:g}"),
         # Sampling is the request's, not what a model's own file suggests.
         *("--generation-config", "vllm"),
         "--disable-uvicorn-access-log",
+        # Compiling takes minutes on a CPU.
+        *(() if torch.cuda.is_available() else ("--enforce-eager",)),
     ]
 
 

@@ -40,7 +40,12 @@ KEY_VARIABLE = "VLLM_API_KEY"
 
 _IGNORED = {"user", "request_id", "priority", "skip_special_tokens", "spaces_between_special_tokens"}
 """Fields that change nothing in tokens."""
-_OFF = {"echo": (False, None), "stream": (False, None), "stream_options": (None,), "suffix": (None, "")}
+_OFF: dict[str, tuple[Any, ...]] = {
+    "echo": (False, None),
+    "stream": (False, None),
+    "stream_options": (None,),
+    "suffix": (None, ""),
+}
 _OFF |= {"best_of": (None, 1), "logit_bias": (None, {}), "use_beam_search": (False, None)}
 """Fields of the interface that this server lacks, with the values that mean "not used"."""
 
@@ -274,7 +279,8 @@ def _choice(
 ) -> dict[str, Any]:
     """One choice; its text ends before a stop string, its tokens with the one that completed it."""
     ids = output.token_ids
-    text, stop_reason = str(tokenizer.decode(ids, skip_special_tokens=True)), None
+    text = str(tokenizer.decode(ids, skip_special_tokens=True))
+    stop_reason: str | int | None = None
     if output.finish_reason == "stop":
         stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
         found = [(text.find(stop), stop) for stop in stops if stop in text]
