@@ -71,7 +71,7 @@ def test_a_hosted_classmate_that_goes_and_comes_back(world: World, tmp_path: Pat
             assert not any(_lost(record, m) for m in range(remote)), "the others go on"
             _check_scores(record, remote)
     assert any(_asked(record, remote) for record in rows(folder, KILLED + 1))
-    told = [line for line in terminal.splitlines() if line.startswith(f"classmate {remote} ")]
+    told = [line for line in terminal.splitlines() if line.startswith(f"classmate {remote} (")]
     assert [("is down" in line, "is back" in line) for line in told] == [(True, False), (False, True)], terminal
     assert f"{hosted.name} at http://" in terminal, "the plan names the server"
     assert "Traceback" not in terminal
