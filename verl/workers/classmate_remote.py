@@ -321,13 +321,13 @@ class RemoteWatch:
     def _tell(self, index: int, problem: str | None) -> None:
         label = f"classmate {index} ({self._models[index]})"
         before, server = self._servers[index], self._mapping.find(self._models[index])
-        place = f" at {server.url}" if server is not None else ""
+        place = server.url if server is not None else "it"
         if problem is not None and index not in self._down:
-            self._on_event(f"{label} is down: its server{place} {problem}; its rows count as engine_error meanwhile")
+            self._on_event(f"{label} is down: {place} {problem}; its rows count as engine_error meanwhile")
         elif problem is None and index in self._down:
-            self._on_event(f"{label} is back{place}")
+            self._on_event(f"{label} is back at {place}")
         elif problem is None and server != before:
-            self._on_event(f"{label} moved: its server is{place.removeprefix(' at')} now")
+            self._on_event(f"{label} moved to {place}")
         self._servers[index] = server
 
 
