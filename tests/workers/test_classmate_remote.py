@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from omegaconf import OmegaConf
 
 from tests.workers.servers import serving
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.classmate.errors import ClassmateEngineError
 from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
 from verl.workers import classmate_remote
 from verl.workers.classmate_mapping import Server, changing
 from verl.workers.classmate_remote import RETRIES, RemoteClassmate, RemoteWatch, with_hosted
-from verl.workers.classmate_workers import ClassmateClient
+from verl.workers.classmate_workers import ClassmateClient, ClassmateGroup, create_classmate_workers
 
 NAME = "some/model"
 IDS = [11, 12, 13]
@@ -418,3 +420,32 @@ def test_the_driver_tells_each_change_once(mapping: Path, stub: Stub) -> None:
         stub.healthy = False
         assert list(watch.check()) == [2]
     assert len(events) == 3
+
+
+def group(mapping: Path, policy: str, events: list[str]) -> ClassmateGroup:
+    reward = with_hosted(config(mapping, NAME, classmate_backend="openai", classmate_failure_policy=policy))
+    whole = OmegaConf.create({"data": {"max_prompt_length": 32, "max_response_length": 16}})
+    return create_classmate_workers(whole, reward, on_event=events.append)
+
+
+@pytest.mark.parametrize("policy", ["restart", "exclude", "raise"])
+def test_failure_policies_of_a_server_that_is_down(mapping: Path, stub: Stub, policy: str) -> None:
+    events: list[str] = []
+    with serving(stub.app, name=NAME) as server:
+        enter(mapping, server)
+        classmates = group(mapping, policy, events)
+        classmates.heal()
+        assert events == []
+    if policy == "raise":
+        with pytest.raises(ClassmateEngineError, match=r"some/model\) is down: it does not answer"):
+            classmates.heal()
+        return
+    classmates.heal()
+    classmates.heal()
+    assert classmates.restarts == 0
+    assert classmates.excluded == ({0} if policy == "exclude" else set())
+    assert len(events) == (2 if policy == "exclude" else 1)
+    with serving(stub.app, name=NAME, port=server.port):
+        classmates.heal()
+    assert ("is back" in events[-1]) == (policy == "restart"), "what is excluded stays so"
+    classmates.shutdown()

@@ -242,10 +242,7 @@ class ClassmateGroup:
         Raises:
             ClassmateEngineError: with the policy `raise`.
         """
-        for index, reason in self._remotes.check(without=self.excluded).items():
-            # Restarting a server is its owner's business: until it is back, its rows count as engine_error.
-            if self._reward_config.classmate_failure_policy != "restart":
-                self._react(index, reason)
+        self._heal_remotes()
         pings = {
             index: member.handle.clear_kv_cache.remote()
             for index, member in enumerate(self._members)
@@ -258,6 +255,16 @@ class ClassmateGroup:
                 continue
             except ray.exceptions.RayError as error:
                 self._react(index, _last_line(error))
+
+    def _heal_remotes(self) -> None:
+        """A server is its owner's to restart: with the policy `restart`, its rows are lost until it is back."""
+        for index, reason in self._remotes.check(without=self.excluded).items():
+            label = f"classmate {index} ({self._members[index].spec.model})"
+            if self._reward_config.classmate_failure_policy == "raise":
+                raise ClassmateEngineError(f"{label} is down: it {reason}")
+            if self._reward_config.classmate_failure_policy == "exclude":
+                self._members[index].excluded = True
+                self._on_event(f"{label} is excluded from the rest of the run")
 
     def _react(self, index: int, reason: str) -> None:
         member = self._members[index]
