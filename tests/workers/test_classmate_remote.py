@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 import threading
@@ -449,3 +450,14 @@ def test_failure_policies_of_a_server_that_is_down(mapping: Path, stub: Stub, po
         classmates.heal()
     assert ("is back" in events[-1]) == (policy == "restart"), "what is excluded stays so"
     classmates.shutdown()
+
+
+def test_each_event_loop_gets_connections_of_its_own(
+    asker: Asker, caplog: pytest.LogCaptureFixture, mapping: Path
+) -> None:
+    client = RemoteClassmate(NAME, mapping, timeout_s=30)
+    for _ in range(3):
+        assert asyncio.run(client.complete([1], PARAMS)).outcome is Outcome.ok
+    asyncio.run(client.close())
+    gc.collect()
+    assert caplog.text == ""

@@ -169,9 +169,12 @@ class RemoteClassmate:
     def _connections(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
         if self._session is None or self._loop is not loop:
+            if self._session is not None:
+                self._session.detach()  # of a loop that has ended
             self._loop, self._probe = loop, None
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=_CONNECTIONS),
+                # A new connection each: one kept open may be closed by the server just when it is used again.
+                connector=aiohttp.TCPConnector(limit=_CONNECTIONS, force_close=True),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             )
         return self._session
