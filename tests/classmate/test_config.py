@@ -171,7 +171,7 @@ MISTAKES = [
     ({"model": {"path": "x"}}, "reward_model.model.path: a legacy key of verl"),
     ({"rollout": {"name": "vllm"}}, "reward_model.rollout.name: a legacy key of verl"),
     ({"cot_format": "xml"}, "reward_model.cot_format: 'xml' is not possible; write one of: markers, plain"),
-    ({"classmate_backend": "openai"}, "write one of: auto, hf, vllm"),
+    ({"classmate_backend": "sglang"}, "write one of: auto, hf, vllm, openai"),
     ({"enable_thinking": "yes"}, "reward_model.enable_thinking: expected true or false, got 'yes'"),
     ({"classmate_batch_size": 2.5}, "reward_model.classmate_batch_size: expected an integer, got 2.5"),
     ({"classmate_batch_size": True}, "expected an integer, got True"),

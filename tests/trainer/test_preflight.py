@@ -47,6 +47,7 @@ def classmates(count: int, backend: str, schedule: str = "auto", **settings: Any
         # Tried: with 7 a run of two hf classmates on one rank ends normally, with 6 it waits for ever.
         (2, "hf", 1, 7),
         (2, "hf", 2, 10),
+        (2, "openai", 1, 5),
         (2, "vllm", 1, 7),
         # One classmate on each rank's bundle.
         (2, "vllm", 2, 10),

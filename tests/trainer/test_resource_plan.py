@@ -9,6 +9,7 @@ from tests.e2e.tiny import make_tiny_world
 from tests.trainer.test_configs import composed
 from verl.classmate.config import from_mapping
 from verl.trainer import resource_plan
+from verl.workers.classmate_mapping import Server, changing
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,20 @@ def test_every_part_has_an_aligned_row(model):
         assert all(row[place - 1] == " " and row[place] != " " for row in rows)
     assert "not known yet" in rows[3]
     assert "model" in rows[3]
+
+
+def test_a_remote_classmate_costs_nothing_here(model, tmp_path):
+    mapping = tmp_path / "mapping.json"
+    with changing(mapping) as servers:
+        servers["some/model"] = Server(name="some/model", outward_host="localhost", port=8003)
+    config = composed("classmate_cot_ppo_trainer", "cpu", f"actor_rollout_ref.model.path={model}")
+    classmates = [{"model": "some/model", "backend": "openai"}]
+    node = {"host_classmate_name_to_url_json_fn": str(mapping)}
+    reward = from_mapping({"classmates": classmates, "classmate_cot_reward_configs": node})
+    *rows, memory = resource_plan.resource_plan(config, reward)
+    assert " ".join(rows[-1].split()) == "classmate 0 openai remote its own model at http://127.0.0.1:8003"
+    needed = memory.partition(";")[0]
+    assert needed == plan(str(model), "cpu")[-1].partition(";")[0]
 
 
 def test_memory_is_compared_with_what_is_there(model, monkeypatch):

@@ -43,8 +43,10 @@ __all__ = [
 
 BASE_YAML = Path(__file__).resolve().parents[1] / "trainer" / "config" / "_classmate_base.yaml"
 DEFAULT_MARKERS = CotMarkers(start="<think>", end="</think>")
+REQUEST_TIMEOUT_S, REMOTE_REQUEST_TIMEOUT_S = 600.0, 60.0
+"""What `classmate_request_timeout: null` stands for: engines of the run, and servers that others started."""
 
-Backend = Literal["auto", "hf", "vllm"]
+Backend = Literal["auto", "hf", "vllm", "openai"]
 RewardType = Literal[
     "vanilla_reward",
     "random_truncate",
@@ -130,9 +132,11 @@ class ClassmateSpec:
     replicas: int | None = None
     """Engines that share its requests; null: reward_model.classmate_replicas."""
     tensor_parallel_size: int | None = None
-    """Devices one engine is spread over; null: reward_model.classmate_vllm_configs.tensor_parallel_size."""
+    """Devices one engine is spread over; null: reward_model.classmate_vllm_configs.tensor_parallel_size. Not for
+    openai."""
     gpu_memory_utilization: float | None = None
-    """Share of a device's memory for this engine; null: reward_model.classmate_vllm_configs.gpu_memory_utilization."""
+    """Share of a device's memory for this engine; null: reward_model.classmate_vllm_configs.gpu_memory_utilization. Not
+    for openai."""
     weight: float = 1.0
     """Weight of this classmate in the mean over classmates; only the ratios count."""
 
@@ -325,6 +329,9 @@ class ClassmateCotRewardConfig:
     """Weight of that reward: of its normalised advantage or of the reward, as with classmate_reward_weight."""
     min_classmate_valid_fraction: float = 0.5
     """If fewer of the asked rows have a classmate score, the step trains on the main reward alone and logs an error."""
+    host_classmate_name_to_url_json_fn: str = "outputs/host_classmate_models/classmate_model_mapping.json"
+    """File with the servers of hosted classmates, {model: {outward_host, local_host, port}}, which
+    my_scripts/host_classmate_model.sh writes; a change counts from the next step on."""
 
     def __post_init__(self) -> None:
         parse_keep_rate(self.main_cot_keep_rate, unit=self.keep_unit, path=f"{_REWARD}.main_cot_keep_rate")
@@ -455,7 +462,8 @@ class ClassmateRewardModelConfig:
     """The classmates, each {model, backend, placement, replicas, tensor_parallel_size, gpu_memory_utilization, weight};
     all but the model may be left out. Empty: the list in classmate_cot_reward_configs."""
     classmate_backend: Backend = "auto"
-    """Engine of the classmates: hf (batched transformers), vllm, or auto (vllm on a GPU, else hf)."""
+    """Engine of the classmates: hf (batched transformers), vllm, openai (a server that others started, named in
+    host_classmate_name_to_url_json_fn), or auto (openai for a model in that file, else vllm on a GPU, else hf)."""
     classmate_placement: Placement = "colocated"
     """colocated: on the policy's GPUs, asleep while the policy trains; dedicated: on GPUs (without any: CPUs) of their
     own, always awake."""
@@ -472,11 +480,12 @@ class ClassmateRewardModelConfig:
     classmate_dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Number format of the classmates' weights; auto: as stored on a GPU, float32 on CPU."""
     classmate_failure_policy: Literal["restart", "exclude", "raise"] = "restart"
-    """A classmate that fails: restart it (then exclude it), exclude it from the run, or end the run."""
+    """A classmate that fails: restart it (then exclude it), exclude it from the run, or end the run. A server that
+    others started is never restarted from here: restart waits for it to come back."""
     classmate_max_restarts: int = 3
     """Restarts of one engine in a run before it is given up; a classmate without an engine is excluded."""
-    classmate_request_timeout: float = 600.0
-    """Seconds until a request counts as failed, time in the queue included."""
+    classmate_request_timeout: float | None = None
+    """Seconds until a request counts as failed, time in the queue and retries included; null: 600, for openai 60."""
     classmate_batch_size: int = 32
     """Most requests that one hf engine puts into one batch."""
     classmate_vllm_configs: ClassmateVllmConfig = field(default_factory=ClassmateVllmConfig)
@@ -505,7 +514,7 @@ class ClassmateRewardModelConfig:
             f"reward_model.classmate_max_restarts: {self.classmate_max_restarts} is negative; write 0 or more",
         )
         _require(
-            self.classmate_request_timeout > 0,
+            self.classmate_request_timeout is None or self.classmate_request_timeout > 0,
             f"reward_model.classmate_request_timeout: {self.classmate_request_timeout} s is not possible; write 600",
         )
         _require(
@@ -577,6 +586,12 @@ class ClassmateRewardModelConfig:
                 f"{where}.tensor_parallel_size: engine hf runs on one device; write backend: vllm, or replicas: "
                 f"{spec.tensor_parallel_size} for as many engines",
             )
+            _require(
+                (spec.backend or self.classmate_backend) != "openai"
+                or (spec.tensor_parallel_size is None and utilization is None),
+                f"{where}: with backend=openai, tensor_parallel_size and gpu_memory_utilization belong to the server; "
+                "give them to my_scripts/host_classmate_model.sh",
+            )
         _require(
             not specs or sum(spec.weight for spec in specs) > 0,
             "reward_model.classmates: all weights are 0; write a weight above 0 for at least one",
@@ -588,10 +603,12 @@ class ClassmateRewardModelConfig:
             )
             specs += (SelfPlaySpec(model=str(reward.self_play_model), mode=reward.self_play),)
         engine = self.classmate_vllm_configs
+        specs = tuple(dataclasses.replace(spec, backend=spec.backend or self.classmate_backend) for spec in specs)
         return tuple(
-            dataclasses.replace(
+            spec
+            if spec.backend == "openai"
+            else dataclasses.replace(
                 spec,
-                backend=spec.backend or self.classmate_backend,
                 placement=spec.placement or self.classmate_placement,
                 replicas=spec.replicas or self.classmate_replicas,
                 tensor_parallel_size=spec.tensor_parallel_size or engine.tensor_parallel_size,
@@ -599,6 +616,11 @@ class ClassmateRewardModelConfig:
             )
             for spec in specs
         )
+
+    def request_timeout(self, backend: str) -> float:
+        """`classmate_request_timeout`, or what null stands for with that engine, in seconds."""
+        default = REMOTE_REQUEST_TIMEOUT_S if backend == "openai" else REQUEST_TIMEOUT_S
+        return self.classmate_request_timeout or default
 
     @property
     def live_classmate(self) -> int | None:

@@ -100,13 +100,14 @@ def run(config: DictConfig, trainer_name: str) -> None:
         ConfigError: for a user's mistake, before anything heavy starts.
         SystemExit: 1 when the run failed; its line names the log.
     """
-    # Not at the top: it imports engines, which --help does not need.
+    # Not at the top: they import engines, which --help does not need.
     from verl.trainer import preflight
+    from verl.workers.classmate_remote import with_hosted
 
     clock = StartupClock()
     container = OmegaConf.to_container(config, resolve=True)
     needs_classmates = trainer_name == "classmate_cot"
-    reward = from_mapping(container["reward_model"], require_classmates=needs_classmates)
+    reward = with_hosted(from_mapping(container["reward_model"], require_classmates=needs_classmates))
     check_training(container, reward)
     # Upstream's progress bar would be a second one, and prints once more when it is collected.
     os.environ.setdefault("TQDM_DISABLE", "1")
@@ -115,7 +116,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
     preflight.check(container, reward, needs_classmates=needs_classmates)
     folder = RunFolder.open(container)
 
-    notes = settle(config, folder, trainer_name)
+    notes = settle(config, reward, folder, trainer_name)
     clock.lap("script and imports")
 
     failed: BaseException | None = None

@@ -314,15 +314,24 @@ def _check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
     key = "actor_rollout_ref.model.path"
     preflight_models.check_model(key, model["path"])
     trust = reward.classmate_trust_remote_code
+    remote = [resolved_backend(spec) == "openai" for spec in reward.classmates]
     for index, spec in enumerate(reward.classmates):
-        preflight_models.check_model(f"reward_model.classmates[{index}].model", spec.model, trust_remote_code=trust)
+        preflight_models.check_model(
+            f"reward_model.classmates[{index}].model",
+            spec.model,
+            tokenizer_only=remote[index],
+            trust_remote_code=trust,
+        )
 
     preflight_models.check_context(key, model["path"], data["max_prompt_length"] + data["max_response_length"])
     needed = reward.classmate_generation_configs.context_length(
         max_prompt_length=data["max_prompt_length"], max_response_length=data["max_response_length"]
     )
     for index, spec in enumerate(reward.classmates):
-        preflight_models.check_context(f"reward_model.classmates[{index}].model", spec.model, needed, classmate=True)
+        if not remote[index]:
+            preflight_models.check_context(
+                f"reward_model.classmates[{index}].model", spec.model, needed, classmate=True
+            )
     check_live_context(config, reward, needed)
 
     tokenizer = preflight_models.load_tokenizer(key, model["tokenizer_path"] or model["path"])
@@ -334,10 +343,19 @@ def _check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
             "actor_rollout_ref.model.custom_chat_template=TEMPLATE"
         )
     for index, spec in enumerate(reward.classmates):
-        if not isinstance(spec, SelfPlaySpec):
-            key = f"reward_model.classmates[{index}].model"
-            one = preflight_models.load_tokenizer(key, spec.model, trust_remote_code=trust)
-            prompts.check_tokenizer(one, spec.model)
+        if isinstance(spec, SelfPlaySpec):
+            continue
+        key = f"reward_model.classmates[{index}].model"
+        one = preflight_models.load_tokenizer(key, spec.model, trust_remote_code=trust)
+        prompts.check_tokenizer(one, spec.model)
+        if remote[index]:
+            preflight_models.check_server(
+                key,
+                spec.model,
+                one,
+                needed,
+                mapping_file=reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
+            )
     preflight_data.check_prompt_lengths(data, tokenizer)
 
 

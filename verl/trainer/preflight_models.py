@@ -14,17 +14,28 @@ from pathlib import Path
 from typing import Any
 
 from verl.classmate.errors import ConfigError
+from verl.workers import classmate_mapping
 
 HUB_TIMEOUT_S = 5.0
 """Wait for the hub's answer; a start must not hang on a network without a way out."""
 
+SERVER_TIMEOUT_S = 60.0
+"""Wait for a server's first token; one that has just started may compile."""
+
+_PROBE = "Two plus 2 = 4, I'd say.\n"
+"""Text on which tokenizers differ."""
+
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 
-def check_model(key: str, path: str | None, *, trust_remote_code: bool = False) -> None:
+def check_model(key: str, path: str | None, *, tokenizer_only: bool = False, trust_remote_code: bool = False) -> None:
     """A local folder with a model, or a hub model whose config can be had.
 
-    `trust_remote_code` allows kinds of models that transformers does not know.
+    Args:
+        key: where `path` was configured.
+        path: the model.
+        tokenizer_only: the model runs elsewhere, so that no weights are needed here.
+        trust_remote_code: allows kinds of models that transformers does not know.
 
     Raises:
         ConfigError: naming the key, and `hf auth login` for a gated or unreachable one.
@@ -35,7 +46,8 @@ def check_model(key: str, path: str | None, *, trust_remote_code: bool = False) 
         return  # upstream copies from remote file systems
     folder = Path(path).expanduser()
     if folder.is_dir():
-        _check_folder(key, path, folder, trust_remote_code)
+        if not tokenizer_only:
+            _check_folder(key, path, folder, trust_remote_code)
     elif path.startswith(("/", ".", "~")) or path.count("/") > 1 or " " in path:
         raise ConfigError(f"{key}={path} does not exist; name a model folder or a hub model like Qwen/Qwen3-0.6B")
     else:
@@ -165,3 +177,58 @@ def load_tokenizer(key: str, path: str, *, trust_remote_code: bool = False) -> A
             f"{key}={path} holds no tokenizer (tokenizer.json is missing); save it into the model's folder"
         )
     return tokenizer
+
+
+def check_server(key: str, path: str, tokenizer: Any, needed: int, *, mapping_file: str) -> None:
+    """A classmate's server answers, reads as many tokens as the longest row needs, and has the same tokenizer.
+
+    Args:
+        key: where `path` was configured.
+        path: the classmate.
+        tokenizer: the one that builds its prompts.
+        needed: most tokens of prompt and answer together.
+        mapping_file: where the server is looked up.
+
+    Raises:
+        ConfigError: with the command that starts a server.
+    """
+    cure = f"start it by `bash my_scripts/host_classmate_model.sh {path}`, or write reward_model.classmate_backend=hf"
+    try:
+        server = classmate_mapping.find(classmate_mapping.read(Path(mapping_file)), path)
+    except ValueError as error:
+        raise ConfigError(
+            f"reward_model.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn: {error}"
+        ) from error
+    if server is None:
+        raise ConfigError(f"{key}={path}: {mapping_file} names no server for it; {cure}")
+    where = f"{key}={path}: its server {server.url}"
+    try:
+        card = classmate_mapping.model_card(server)
+        if card is None:
+            raise ConfigError(f"{where} serves other models; correct its entry in {mapping_file}, or {cure}")
+        # Text that is cut into tokens there and here, asked for as rows will be.
+        probe = {"model": server.name, "prompt": _PROBE, "add_special_tokens": False, "max_tokens": 1}
+        reply = classmate_mapping.ask(
+            f"{server.url}/v1/completions", {**probe, "return_token_ids": True}, timeout=SERVER_TIMEOUT_S
+        )
+        choice = reply["choices"][0]
+        answer, theirs = choice.get("token_ids"), choice.get("prompt_token_ids")
+    except ConnectionError as error:
+        raise ConfigError(f"{where} {error}; {cure}") from error
+    except (TypeError, KeyError, IndexError, AttributeError) as error:
+        raise ConfigError(f"{where} sends something else than completions; {cure}") from error
+    if not isinstance(answer, list):
+        raise ConfigError(f"{where} sends no token ids; it must know return_token_ids, as vLLM 0.10.2 and newer do")
+    ours = tokenizer(_PROBE, add_special_tokens=False)["input_ids"]
+    if theirs is not None and theirs != ours:
+        raise ConfigError(
+            f"{where} has another tokenizer than {path}; serve the same model there, or name in the config the one "
+            "that is served"
+        )
+    limit = card.get("max_model_len")
+    if isinstance(limit, int) and limit < needed:
+        raise ConfigError(
+            f"{where} reads at most {limit} tokens, rows need up to {needed}: start it with --max-model-len {needed}, "
+            "or lower data.max_prompt_length, data.max_response_length or "
+            "reward_model.classmate_generation_configs.max_new_tokens"
+        )

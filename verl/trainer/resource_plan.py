@@ -14,6 +14,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from verl.classmate.config import ClassmateRewardModelConfig
+from verl.workers.classmate_mapping import MappingFile
 from verl.workers.classmate_placement import (
     POLICY,
     asked_in_turn,
@@ -41,7 +42,8 @@ def needed_ray_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfi
     """Logical CPUs without which an actor of the run would wait for ever.
 
     The queue's controller and storage units, the bundles of the pool, engines outside of it. Agent-loop workers and
-    vLLM servers hold none, since Ray's default for an actor is 0.
+    vLLM servers hold none, since Ray's default for an actor is 0; remote classmates are
+    no actors.
     """
     storage = config["transfer_queue"]["backend"]["SimpleStorage"]["num_data_storage_units"]
     return 1 + storage + trainer_gpus(config) * max_colocate_count(config, reward) + engine_cpus(config, reward)
@@ -83,9 +85,15 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
         place = where if not own or not own[0].dedicated else _own_place(own[0].width, on_cpu)
         backend = resolved_backend(spec) + (f" x {len(own)}" if len(own) > 1 else "")
         parts.append((f"classmate {index}", backend, place, weights, len(own), Path(spec.model).name))
+    servers = MappingFile(reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn)
     table = [("part", "engine", "where", "memory", "")]
-    for part, engine, place, weights, copies, note in parts:
-        table.append((part, engine, place, "not known yet" if weights is None else _size(weights * copies), note))
+    first = len(parts) - len(reward.classmates)
+    for index, (part, engine, place, weights, copies, note) in enumerate(parts):
+        if engine == "openai":
+            server = servers.find(reward.classmates[index - first].model)
+            table.append((part, engine, "remote", "its own", f"{note} at {server.url if server else 'no server'}"))
+        else:
+            table.append((part, engine, place, "not known yet" if weights is None else _size(weights * copies), note))
     widths = [max(len(row[column]) for row in table) for column in range(5)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 

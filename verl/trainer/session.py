@@ -1,9 +1,10 @@
 """What a training needs around it, started from a command line or from a script: settled keys, and Ray.
 
->>> notes = settle(config, folder, "classmate_cot")
+>>> notes = settle(config, reward_config, folder, "classmate_cot")
 >>> logs = start_ray(config, reward_config)
 """
 
+import dataclasses
 import importlib.util
 import os
 from pathlib import Path
@@ -11,20 +12,26 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from verl.classmate.config import ClassmateRewardModelConfig, from_mapping, rollout_correction
+from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, rollout_correction
 from verl.trainer import loggers
 from verl.trainer.run_folder import RunFolder
 
 
-def settle(config: DictConfig, folder: RunFolder, trainer_name: str) -> list[str]:
-    """Resolves, in place, what depends on the folder, the machine and other keys; returns lines for a person."""
+def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder, trainer_name: str) -> list[str]:
+    """Resolves, in place, what depends on the folder, the machine and other keys; returns lines for a person.
+
+    Args:
+        config: the whole composed config.
+        reward: its typed `reward_model` node, with hosted classmates named (`classmate_remote.with_hosted`).
+        folder: the run's folder.
+        trainer_name: name in upstream's trainer registry.
+    """
     notes = []
     if config.trainer.device == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     OmegaConf.resolve(config)
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     models = [config.actor_rollout_ref.model, config.critic.model]
-    reward = from_mapping(config.reward_model, require_classmates=False)
     with open_dict(config):
         config.trainer.default_local_dir = str(folder.path)
         if config.trainer.resume_mode == "auto":
@@ -43,6 +50,14 @@ def settle(config: DictConfig, folder: RunFolder, trainer_name: str) -> list[str
                 trained.loss_scale_factor = config.data.max_response_length
         if config.algorithm.adv_estimator.startswith("gdpo") and config.algorithm.gdpo_group_norm == "mean_only":
             notes.append("warning: gdpo_group_norm=mean_only does not bring the two rewards to one scale")
+        if any(spec.backend == "openai" for spec in reward.classmates):
+            # Workers read the config again: they must see the same classmates remote, and the same file.
+            given = [spec for spec in reward.classmates if not isinstance(spec, SelfPlaySpec)]
+            config.reward_model.classmates = [dataclasses.asdict(spec) for spec in given]
+            node = reward.classmate_cot_reward_configs
+            config.reward_model.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn = (
+                node.host_classmate_name_to_url_json_fn
+            )
         if config.trainer.deterministic:
             rollout.engine_kwargs.setdefault("hf", {})
             rollout.engine_kwargs.hf.deterministic = True

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -24,6 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec
 from verl.classmate.errors import ClassmateEngineError, ConfigError
+from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
 from verl.plugin.platform import get_platform
 from verl.utils.device import get_device_name
@@ -38,6 +40,7 @@ from verl.workers.classmate_placement import (
     resolved_backend,
     resolved_schedule,
 )
+from verl.workers.classmate_remote import RemoteClassmate, RemoteWatch
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 from verl.workers.rollout.hf_rollout_server.server import HFServer
 
@@ -52,22 +55,6 @@ DOWN_S = 10.0
 
 PING_TIMEOUT_S = 20.0
 """A living engine answers a ping within this time, since pings do not queue behind requests."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """One sample of one classmate."""
-
-    outcome: Outcome
-    """`ok`, or why there are no tokens: `timeout`, `engine_error`, `excluded`."""
-    token_ids: tuple[int, ...] = ()
-    """Generated tokens in the classmate's own vocabulary."""
-    finish_reason: str | None = None
-    """`stop`, `length` or the engine's own word for it."""
-    log_probs: tuple[float, ...] = ()
-    """Natural logarithm of each token's probability, where the engine tells it."""
-    error: str | None = None
-    """What the engine said, for the log."""
 
 
 class ClassmateWorker(HFServer):
@@ -117,6 +104,15 @@ class ClassmateClient:
         self._handles: dict[str, ray.actor.ActorHandle] = {}
         self._load: Counter[str] = Counter()
         self._down_until: dict[str, float] = {}
+        self._remotes = {
+            index: RemoteClassmate(
+                spec.model,
+                reward_config.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
+                timeout_s=reward_config.request_timeout("openai"),
+            )
+            for index, spec in enumerate(reward_config.classmates)
+            if resolved_backend(spec) == "openai"
+        }
 
     async def sample(
         self,
@@ -152,10 +148,15 @@ class ClassmateClient:
             }
             for seed in seeds
         ]
-        return list(await asyncio.gather(*(self._one(classmate, prompt_ids, one) for one in params)))
+        ask = self._remotes[classmate].complete if classmate in self._remotes else partial(self._one, classmate)
+        return list(await asyncio.gather(*(ask(prompt_ids, one) for one in params)))
+
+    async def close(self) -> None:
+        """Closes what connections there are."""
+        await asyncio.gather(*(remote.close() for remote in self._remotes.values()))
 
     async def _one(self, classmate: int, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
-        timeout = self._config.classmate_request_timeout
+        timeout = self._config.request_timeout(resolved_backend(self._config.classmates[classmate]))
         names = self._engine_names(classmate)
         untried = list(names)
         for attempt in range(len(names) + RETRIES):
@@ -264,6 +265,12 @@ class ClassmateGroup:
         self._sleepers = [
             member for member in self._pooled if self._device == "cuda" and reward_config.classmate_free_cache_engine
         ]
+        self._remotes = RemoteWatch(
+            {i: spec.model for i, spec in enumerate(reward_config.classmates) if resolved_backend(spec) == "openai"},
+            reward_config.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
+            on_event=on_event,
+        )
+        self._excluded_remotes: set[int] = set()
         self.max_model_len = context_length(config, reward_config)
         self.schedule = resolved_schedule(config, reward_config)
         """`streamed` or `batched`."""
@@ -271,8 +278,9 @@ class ClassmateGroup:
     @property
     def excluded(self) -> frozenset[int]:
         """Indices of classmates that were taken out of the run: all their engines are given up."""
-        given_up = {member.engine.classmate for member in self._members}
-        return frozenset(given_up - {member.engine.classmate for member in self._members if not member.out})
+        ours = {member.engine.classmate for member in self._members}
+        living = {member.engine.classmate for member in self._members if not member.out}
+        return frozenset((ours - living) | self._excluded_remotes)
 
     @property
     def restarts(self) -> int:
@@ -333,6 +341,7 @@ class ClassmateGroup:
         Raises:
             ClassmateEngineError: with the policy `raise`.
         """
+        self._heal_remotes()
         pings = [(member, member.handle.clear_kv_cache.remote()) for member in self._members if not member.out]
         for member, ping in pings:
             try:
@@ -341,6 +350,16 @@ class ClassmateGroup:
                 continue
             except ray.exceptions.RayError as error:
                 self._react(member, _last_line(error))
+
+    def _heal_remotes(self) -> None:
+        """A server is its owner's to restart: with the policy `restart`, its rows are lost until it is back."""
+        for index, reason in self._remotes.check(without=self.excluded).items():
+            label = f"classmate {index} ({self._reward_config.classmates[index].model})"
+            if self._reward_config.classmate_failure_policy == "raise":
+                raise ClassmateEngineError(f"{label} is down: it {reason}")
+            if self._reward_config.classmate_failure_policy == "exclude":
+                self._excluded_remotes.add(index)
+                self._on_event(f"{label} is excluded from the rest of the run")
 
     def _react(self, member: _Member, reason: str) -> None:
         label = member.engine.label

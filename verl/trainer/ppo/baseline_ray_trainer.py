@@ -55,6 +55,7 @@ from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.classmate_placement import asked_in_turn, max_colocate_count, resolved_schedule
+from verl.workers.classmate_remote import with_hosted
 from verl.workers.classmate_workers import ClassmateGroup
 from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, asked_from_json
 from verl.workers.utils.padding import response_to_nested
@@ -130,12 +131,13 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             ConfigError: for impossible settings.
         """
         container = OmegaConf.to_container(config, resolve=True)
-        self.reward_config: ClassmateRewardModelConfig = from_mapping(
-            container["reward_model"], require_classmates=self.trains_with_classmates
+        self.reward_config: ClassmateRewardModelConfig = with_hosted(
+            from_mapping(container["reward_model"], require_classmates=self.trains_with_classmates)
         )
         self.advantage_config = check_training(container, self.reward_config)
         self.folder = folder or RunFolder.open(container)
-        settle(config, self.folder, "classmate_cot" if self.trains_with_classmates else "baseline")
+        trainer_name = "classmate_cot" if self.trains_with_classmates else "baseline"
+        settle(config, self.reward_config, self.folder, trainer_name)
         self.console = console or Console(sys.stdout, config.trainer.console)
         self.clock = clock
         self.classmates = classmates

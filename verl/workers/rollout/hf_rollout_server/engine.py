@@ -185,6 +185,11 @@ class HFEngine:
                 model.generation_config = GenerationConfig.from_pretrained(config.model_path)
         return cls(model.to(torch.device(config.device)), tokenizer, config)  # type: ignore[arg-type]
 
+    @property
+    def alive(self) -> bool:
+        """Whether the worker thread serves requests."""
+        return self._worker.is_alive() and not self._closed
+
     # Requests
 
     async def generate(self, prompt_ids: Sequence[int], params: SamplingParams, request_id: str) -> GenerationOutput:
