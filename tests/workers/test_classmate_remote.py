@@ -425,7 +425,8 @@ def test_the_driver_tells_each_change_once(mapping: Path, stub: Stub) -> None:
 
 def group(mapping: Path, policy: str, events: list[str]) -> ClassmateGroup:
     reward = with_hosted(config(mapping, NAME, classmate_backend="openai", classmate_failure_policy=policy))
-    whole = OmegaConf.create({"data": {"max_prompt_length": 32, "max_response_length": 16}})
+    data = {"max_prompt_length": 32, "max_response_length": 16}
+    whole = OmegaConf.create({"data": data, "trainer": {"device": "cpu"}})
     return create_classmate_workers(whole, reward, on_event=events.append)
 
 
