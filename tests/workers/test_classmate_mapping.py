@@ -30,7 +30,7 @@ def test_the_file_holds_what_the_documents_say(tmp_path: Path) -> None:
 
 
 def _add(path: str, name: str) -> None:
-    for port in range(1, 11):
+    for port in range(1, 5):
         with changing(Path(path)) as servers:
             servers[f"{name}-{port}"] = server(f"{name}-{port}", port)
 
@@ -43,7 +43,7 @@ def test_launchers_do_not_lose_each_others_entries(tmp_path: Path) -> None:
         process.start()
     for process in processes:
         process.join()
-    assert len(read(path)) == 40
+    assert len(read(path)) == 16
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ from verl.workers import host_classmates
 from verl.workers.classmate_mapping import Server, ask, changing, problem, read
 from verl.workers.host_classmates import Options
 
-SCRIPT = Path(__file__).parents[2] / "my_scripts" / "host_classmate_model.sh"
 ELSEWHERE = Server(name="other/model", outward_host="node7", port=8003)
 
 
@@ -37,9 +35,8 @@ def mapping(tmp_path: Path) -> Path:
     return path
 
 
-# A process that has imported verl is forked for each launcher.
+# In a whole test run the fork server has imported verl already (tests/trainer/entry_process.py).
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["verl.workers.host_classmates"])
 
 
 def _enter(arguments: list[str], log: str) -> None:
@@ -147,15 +144,15 @@ def test_a_server_that_does_not_start_is_told_and_nothing_is_entered(
     assert read(mapping) == {ELSEWHERE.name: ELSEWHERE}
 
 
-@pytest.mark.slow
-def test_help() -> None:
-    environment = {**os.environ, "VIRTUAL_ENV": sys.prefix}
-    shown = subprocess.run(["bash", str(SCRIPT), "--help"], env=environment, capture_output=True, text=True, check=True)
-    assert shown.stdout.startswith("usage: host_classmate_model.sh")
-    assert "qwen_classmate_cot_ppo_trainer" in shown.stdout
-
-
 # The command line, without a process
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        host_classmates.main(["--help"])
+    shown = capsys.readouterr().out
+    assert shown.startswith("usage: host_classmate_model.sh")
+    assert "qwen_classmate_cot_ppo_trainer" in shown
 
 
 def test_without_a_model_those_of_the_run_config_are_hosted(
