@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, finished, graded_reward, rows, settings, steps
+from tests.trainer.ppo.advantage.reference import Options, Row, reference
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
-STEPS = 2
+STEPS, SEGMENTS = 2, 2
 
 
 def train(world: World, folder: Path, *overrides: str) -> Path:
@@ -40,6 +41,62 @@ def advantage(record: dict[str, Any]) -> float:
     given = {record["advantage"], record["advantage_on_cot"]} - {None}
     assert max(given) == pytest.approx(min(given), abs=1e-5)
     return given.pop()
+
+
+@pytest.mark.parametrize("estimator", ["gdpo_classmate", "grpo_w_classmate"])
+def test_segments_and_consistency_from_the_dump(world: World, tmp_path: Path, estimator: str) -> None:
+    """Advantages of real rows, padding included, are those that plain Python makes of the dump."""
+    folder = train(
+        world,
+        tmp_path,
+        f"algorithm.adv_estimator={estimator}",
+        "reward_model.classmate_reward_type=random_truncate_step_wise_utility",
+        "reward_model.classmate_continue_mode=immediate_answer",
+        "reward_model.min_classmate_valid_fraction=0",
+        "reward_model.add_consistency_reward=true",
+        "reward_model.consistency_reward_weight=0.5",
+        "reward_model.classmate_advantage_clamp=non_neg_adv_when_main_correct",
+        "trainer.save_freq=-1",
+    )
+    options = Options(
+        estimator=estimator,
+        weight=1.0,
+        consistency=True,
+        consistency_weight=0.5,
+        segments=True,
+        clamp="non_neg_adv_when_main_correct",
+    )
+    moved = 0
+    for step in steps(folder):
+        records = rows(folder, step)
+        assert any(record["classmate_valid"] for record in records)
+        expected = reference([_reference_row(record) for record in records], options)
+        for record, (*on_segments, elsewhere) in zip(records, expected, strict=True):
+            given = record["advantage_on_segments"]
+            assert len(given) == len(on_segments) == SEGMENTS
+            for value, wanted in zip(given, on_segments, strict=True):
+                assert value is None or value == pytest.approx(wanted, abs=1e-5)
+            assert record["advantage"] is None or record["advantage"] == pytest.approx(elsewhere, abs=1e-5)
+            moved += None not in given and len(set(given)) > 1
+    assert moved > PROMPTS, "segments of a thought have advantages of their own"
+
+
+def _reference_row(record: dict[str, Any]) -> Row:
+    """One token per segment and one of the output."""
+    return Row(
+        group=record["uid"],
+        r=record["base_reward"] or 0.0,
+        w=record["classmate_reward"] or 0.0,
+        f=record["final_reward"] or 0.0,
+        k=record["consistency_reward"] or 0.0,
+        main_valid=record["main_valid"],
+        classmate_valid=record["classmate_valid"],
+        consistency_valid=record["consistency_reward"] is not None,
+        correct=(record["base_reward"] or 0.0) >= 0.5,
+        response=(1,) * (SEGMENTS + 1),
+        segment=(*range(1, SEGMENTS + 1), 0),
+        utilities=tuple(record["segment_rewards"]),
+    )
 
 
 def test_remax_has_one_baseline_per_prompt(world: World, tmp_path: Path) -> None:
