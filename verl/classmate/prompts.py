@@ -136,7 +136,8 @@ def answer(
     """
     if isinstance(continuation, str):
         text: str | None = continuation
-        if not closed and markers is not None and (opened or markers.start in continuation):
+        marked = markers is not None and (markers.start in continuation or markers.end in continuation)
+        if not closed and markers is not None and (opened or marked):
             _, found, text = continuation.partition(markers.end)
             text = text if found else None
     elif not closed and markers is not None:
