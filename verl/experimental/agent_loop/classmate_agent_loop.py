@@ -218,12 +218,15 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
         tu.assign_non_tensor_data(prompts, "is_validate", validate)
         tu.assign_non_tensor_data(prompts, "excluded_classmates", tuple(sorted(self.excluded_classmates())))
         tu.assign_non_tensor_data(prompts, "judged_later", self.judged_later)
-        prompts["partner"] = NonTensorStack(*self._partners(prompts))
+        prompts["partner"] = NonTensorStack(*self._partners(prompts, validate))
         super().generate_sequences(prompts)
 
-    def _partners(self, prompts: TensorDict) -> list[str]:
-        """For each prompt the other one that `help_other_questions` pairs it with, as JSON; empty if there is none."""
-        step = int(prompts["global_steps"])
+    def _partners(self, prompts: TensorDict, validate: bool) -> list[str]:
+        """For each prompt the other one that `help_other_questions` pairs it with, as JSON; empty if there is none.
+
+        Validation pairs the same questions at every step, so that its curve has no noise of its own.
+        """
+        step = 0 if validate else int(prompts["global_steps"])
         partners = derangement(len(prompts), request_seed(self._seed, step, "partners", 0, 0, 0)) if self._pairs else []
         if not partners:
             return [""] * len(prompts)
