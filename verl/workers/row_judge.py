@@ -126,6 +126,8 @@ class JudgedRow:
     """(R,) 1 on the tokens that the actor's loss counts; None: on all."""
     info: dict[str, float]
     """Numbers, with the same keys in every row of a run."""
+    continuations: tuple[Continuation, ...]
+    """What the classmates answered, with scores."""
     record: dict[str, Any]
     """The row's line in the dump."""
 
@@ -393,6 +395,7 @@ class RowJudge:
             segments=row.shown.segments * handed_over,
             actor_mask=None if mode == "all_tokens" else cot.loss_mask(row.span, len(answer.response_ids), mode),
             info=scores.extra_info() | {"follows_hint": follows},
+            continuations=scored.continuations,
             record=record,
         )
 
