@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from verl.classmate import cot, prompts
@@ -432,6 +433,26 @@ class RowJudge:
             return False
         ending = self._tokenizer.decode(list(prompt_ids[-_MARKER_TOKENS:]), skip_special_tokens=False)
         return bool(ending.rstrip().endswith(self._markers.start))
+
+
+def advantage_fields(judged: JudgedRow) -> dict[str, torch.Tensor]:
+    """What the advantage needs of a row: scalars, `classmate_mask` and `classmate_segments` (R,), `classmate_scores`
+    (M, S), `segment_rewards` (K,); and `actor_mask` (R,) where the loss does not count all tokens."""
+    scores = judged.scores
+    fields = {"classmate_mask": torch.tensor(judged.mask, dtype=torch.int64)}
+    for name in ("base_reward", "classmate_reward", "final_reward", "consistency_reward"):
+        fields[name] = torch.tensor(getattr(scores, name), dtype=torch.float32)
+    for name in ("main_valid", "main_correct", "classmate_valid", "consistency_valid"):
+        fields[name] = torch.tensor(getattr(scores, name))
+    fields["classmate_asked"] = torch.tensor(scores.asked)
+    if judged.actor_mask is not None:
+        fields["actor_mask"] = torch.tensor(judged.actor_mask, dtype=torch.int64)
+    if scores.scores_MS.size:
+        fields["classmate_scores"] = torch.tensor(scores.scores_MS, dtype=torch.float32)
+    if scores.segment_rewards_K.size:
+        fields["classmate_segments"] = torch.tensor(judged.segments, dtype=torch.int64)
+        fields["segment_rewards"] = torch.tensor(scores.segment_rewards_K, dtype=torch.float32)
+    return fields
 
 
 def partner_from_json(text: str | None) -> Partner | None:

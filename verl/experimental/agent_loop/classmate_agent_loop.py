@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
-import torch
 from omegaconf import DictConfig, OmegaConf
 from tensordict import NonTensorStack, TensorDict
 
@@ -28,7 +27,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.rollout_trace import rollout_trace_attr
 from verl.workers.classmate_workers import ClassmateClient, context_length
 from verl.workers.reward_manager.classmate_cot import RowTask
-from verl.workers.row_judge import Answer, JudgedRow, RowJudge, partner_from_json
+from verl.workers.row_judge import Answer, JudgedRow, RowJudge, advantage_fields, partner_from_json
 
 AGENT_NAME = "classmate_cot"
 """Name in upstream's registry of agent loops."""
@@ -49,26 +48,6 @@ class ClassmateAgentLoopOutput(AgentLoopOutput):
         fields = super().as_dict()
         del fields["judged"]
         return fields | advantage_fields(judged)
-
-
-def advantage_fields(judged: JudgedRow) -> dict[str, torch.Tensor]:
-    """What the advantage needs of a row: scalars, `classmate_mask` and `classmate_segments` (R,), `classmate_scores`
-    (M, S), `segment_rewards` (K,); and `actor_mask` (R,) where the loss does not count all tokens."""
-    scores = judged.scores
-    fields = {"classmate_mask": torch.tensor(judged.mask, dtype=torch.int64)}
-    for name in ("base_reward", "classmate_reward", "final_reward", "consistency_reward"):
-        fields[name] = torch.tensor(getattr(scores, name), dtype=torch.float32)
-    for name in ("main_valid", "main_correct", "classmate_valid", "consistency_valid"):
-        fields[name] = torch.tensor(getattr(scores, name))
-    fields["classmate_asked"] = torch.tensor(scores.asked)
-    if judged.actor_mask is not None:
-        fields["actor_mask"] = torch.tensor(judged.actor_mask, dtype=torch.int64)
-    if scores.scores_MS.size:
-        fields["classmate_scores"] = torch.tensor(scores.scores_MS, dtype=torch.float32)
-    if scores.segment_rewards_K.size:
-        fields["classmate_segments"] = torch.tensor(judged.segments, dtype=torch.int64)
-        fields["segment_rewards"] = torch.tensor(scores.segment_rewards_K, dtype=torch.float32)
-    return fields
 
 
 def judged_extra_fields(judged: JudgedRow) -> dict[str, Any]:
