@@ -280,7 +280,8 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(result[0])
+    with contextlib.suppress(BrokenPipeError):
+        print(result[0], flush=True)
     return result[1]
 
 

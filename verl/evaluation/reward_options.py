@@ -95,12 +95,18 @@ def _check(key: str, config: DictConfig) -> None:
     if key.startswith("reward_model."):
         if key.removeprefix("reward_model.") not in dotted_names(ClassmateRewardModelConfig):
             return
-    elif OmegaConf.select(config, key, throw_on_missing=False) is None:
+    elif not _exists(key, config):
         raise ConfigError(f"{key}: unknown key; a replay takes reward_model.*, algorithm.* and reward.*")
     raise ConfigError(
         f"{key}: another value needs new generations (or has no part in the reward), which a dump cannot give; start a "
         "run with it"
     )
+
+
+def _exists(key: str, config: DictConfig) -> bool:
+    place, _, leaf = key.rpartition(".")
+    parent = OmegaConf.select(config, place) if place else config
+    return isinstance(parent, DictConfig) and leaf in parent
 
 
 def _below(key: str, node: str) -> bool:
