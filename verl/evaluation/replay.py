@@ -101,8 +101,7 @@ def replay(dump: Dump, config: DictConfig, *, rescore: bool) -> Replay:
         ConfigError: tokenizers or a reward function that are not there any more.
     """
     judge = _judge(config)
-    container = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(container, dict)
+    container: Any = OmegaConf.to_container(config, resolve=True)
     advantage = check_training(container, judge.reward)
     reads = [judge.read(_answer(record, dump)) for record in dump.records]
 

@@ -8,6 +8,7 @@ One decision: what may change is listed here; every other key would have led to 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -69,8 +70,7 @@ def with_overrides(config: DictConfig, overrides: Sequence[str]) -> tuple[DictCo
         _check(key, config)
         OmegaConf.update(changed, key, override.value(), force_add=True)
         keys.append(key)
-    container = OmegaConf.to_container(changed)
-    assert isinstance(container, dict)
+    container: Any = OmegaConf.to_container(changed)
     reward = from_mapping(container["reward_model"], require_classmates=False)
     advantage = check_training(container, reward)
     needed = _NOT_IN_DUMP.get(advantage.adv_estimator)
