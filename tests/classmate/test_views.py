@@ -23,7 +23,7 @@ RESPONSE = f"<think>{THOUGHT}</think>\n\nThe answer is 9."
 PARTNER = Partner(question="And pears?", data_source="b", reward_model={"ground_truth": "4"})
 STEP_WISE = "random_truncate_step_wise_utility"
 RANDOM = ("random_truncate", "random_truncate_remove_wo_cot", STEP_WISE)
-quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def ids_of(text: str, name: str = "byte_bpe") -> list[int]:

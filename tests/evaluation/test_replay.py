@@ -177,8 +177,6 @@ def test_failures_are_replayed_as_failures(tmp_path: Path, replayed: Callable[..
         ("final_reward", lambda value: value + 1e-3),
         ("advantage", lambda value: value + 1e-3),
         ("kept_cot", lambda value: value[:-1]),
-        ("handed_over_tokens", lambda value: value - 1),
-        ("cot_kind", lambda value: "plain"),
         ("main_valid", lambda value: not value),
     ],
 )

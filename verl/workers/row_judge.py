@@ -113,7 +113,8 @@ class Asked:
     """Views x S, without scores."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+# Without a representation: `asyncio.run` makes one of what it returns, which took longer than judging.
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class JudgedRow:
     """Everything that is known of a row but its advantage."""
 
