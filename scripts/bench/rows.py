@@ -52,14 +52,14 @@ def make_rows(count: int, length: int) -> Rows:
     problems = list(iter_problems(seed=0, split="train", count=2000))
     thoughts = [right_cot(problem) for problem in problems]
     texts = [f"{problem.question}\n{thought}" for problem, thought in zip(problems, thoughts, strict=True)]
-    policy, classmate = (
-        train_tokenizer(kind, texts, vocab_size=size) for kind, size in (("bpe", 448), ("unigram", 300))
-    )
+    policy = train_tokenizer("bpe", texts, vocab_size=448)
+    classmate = train_tokenizer("unigram", texts, vocab_size=300)
     tokens = [len(policy.encode(thought)) for thought in thoughts]
     messages, responses = [], []
     position = 0
     for row in range(count):
-        kept, total = [], 0
+        kept: list[str] = []
+        total = 0
         while not kept or total + tokens[position] < length - 12:
             kept.append(thoughts[position])
             total += tokens[position]

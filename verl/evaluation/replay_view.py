@@ -173,7 +173,8 @@ class View:
             difference = ", with the CoT minus the question alone" if config.compares_with_question_alone else ""
             for m, scores_S in enumerate(scores.scores_VMS.swapaxes(0, 1)):
                 parts = "; ".join(" ".join(_number(x) for x in view_S) for view_S in scores_S)
-                out.line(f"C of {m}        from directed scores {parts}")
+                views = ", views one after the other" if len(scores_S) > 1 else ""
+                out.line(f"C of {m}        from {parts}   (directed scores{views})")
             if scores.classmate_valid:
                 out.line(
                     f"C           = {_number(scores.classmate_score)}   "
@@ -201,14 +202,15 @@ class View:
         config, scores = self.replay.judge.reward.classmate_cot_reward_configs, row.judged.scores
         weight = f"{config.classmate_reward_weight:g}"
         if not scores.classmate_valid:
-            text = "r, there is no classmate score"
+            text = "r"
         elif config.reward_fusion == "weighted_average":
             text = f"(1 - {weight}) r + {weight} W"
         elif config.reward_fusion == "base_plus_max":
             text = f"r + {weight} gamma times the best classmate's {_number(scores.best_classmate_score)}"
         else:
             text = f"r + {weight} W"
-        return text + (f" + {config.consistency_reward_weight:g} K" if scores.consistency_valid else "")
+        text += f" + {config.consistency_reward_weight:g} K" if scores.consistency_valid else ""
+        return text + ("" if scores.classmate_valid else "; there is no classmate score")
 
     def _advantage(self, out: "_Out", row: "ReplayedRow") -> None:
         out.title(f"how the advantage came about ({self.replay.advantage.adv_estimator})")
