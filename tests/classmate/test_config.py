@@ -32,6 +32,7 @@ from verl.classmate.typed import field_docs
 
 UPSTREAM_CONFIG = Path(verl.__file__).parent / "trainer" / "config"
 NODE = "reward_model.classmate_cot_reward_configs"
+STEP_WISE = "random_truncate_step_wise_utility"
 
 
 def reward_options(**options) -> dict:
@@ -220,11 +221,37 @@ MISTAKES = [
     ({"classmate_clip_ratio": 0.4}, "reward_model.classmate_clip_ratio: clipped a ratio without any parameter"),
     (reward_options(cl_rollout_is_threshold=4.0), f"{NODE}.cl_rollout_is_threshold: weighted a ratio without any"),
     (reward_options() | {"cot_format": "plain"}, "plain hands over the answer too; write"),
+    (reward_options(classmate_reward_type="remove_wo_cot") | {"cot_format": "plain"}, "plain hands over the answer"),
+    (reward_options(main_cot_keep_rate_min=0), "0.0 and 0.9 are not 0 < min <= max <= 1; write 0.1 and 0.9"),
+    (reward_options(main_cot_keep_rate_min=0.8, main_cot_keep_rate_max=0.7), "0.8 and 0.7 are not"),
+    (reward_options(main_cot_keep_rate_max=1.1), "0.1 and 1.1 are not"),
+    (
+        reward_options(classmate_reward_type="random_truncate", main_cot_keep_rate=0.5),
+        f"{NODE}.main_cot_keep_rate: has no meaning with classmate_reward_type=random_truncate; write 1",
+    ),
+    (reward_options(classmate_reward_type=STEP_WISE, main_cot_keep_rate="last-5-tokens"), "main_cot_keep_rate_min and"),
+    (reward_options(classmate_reward_type="help_other_questions", main_cot_keep_rate=0.5), "has no meaning with"),
+    (reward_options(step_wise_segments=0), f"{NODE}.step_wise_segments: 0 is too small; write 1 or more"),
+    (reward_options(immediate_answer_max_new_tokens=0), "immediate_answer_max_new_tokens: 0 is too small"),
+    (
+        reward_options(classmate_continue_mode="immediate_answer", classmate_close_marker="never"),
+        "never contradicts classmate_continue_mode=immediate_answer, which closes the thought; write auto",
+    ),
+    (
+        reward_options(classmate_reward_type=STEP_WISE, token_level_classmate_reward_mode="all"),
+        f"{NODE}.token_level_classmate_reward_mode: {STEP_WISE} credits the segments of the CoT; write",
+    ),
+    (
+        reward_options(classmate_reward_type="help_other_questions", add_consistency_reward=True),
+        "the classmates answer another question than the main model; write False",
+    ),
+    (reward_options(consistency_reward_weight=float("inf")), "consistency_reward_weight: write a finite number"),
+    (reward_options(classmate_reward_type="help_others"), "'help_others' is not possible; write one of: vanilla_rew"),
     ({}, f"no classmate is given; write {NODE}.classmate_model_name_or_path_list=[path-or-hub-name]"),
 ]
 
 
-@pytest.mark.parametrize(("mapping", "message"), MISTAKES, ids=[message[:50] for _, message in MISTAKES])
+@pytest.mark.parametrize(("mapping", "message"), MISTAKES, ids=[message[:60] for _, message in MISTAKES])
 def test_mistakes(mapping: dict, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         from_mapping(mapping)
@@ -360,3 +387,33 @@ def test_config_adds_no_heavy_import() -> None:
     new = done.stdout.strip().splitlines()[-1].split()
     assert "verl.classmate.config" in new
     assert not [name for name in new if name.split(".")[0] in ("torch", "ray", "vllm", "transformers", "hydra")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "random", "alone", "segments"),
+    [
+        ("vanilla_reward", False, False, 0),
+        ("random_truncate", True, False, 0),
+        ("remove_wo_cot", False, True, 0),
+        ("random_truncate_remove_wo_cot", True, True, 0),
+        (STEP_WISE, True, True, 3),
+        ("help_other_questions", False, False, 0),
+        ("help_other_similar_questions", False, False, 0),
+    ],
+)
+def test_what_follows_from_a_reward_type(kind: str, random: bool, alone: bool, segments: int) -> None:
+    config = from_mapping(reward_options(classmate_reward_type=kind, step_wise_segments=3)).classmate_cot_reward_configs
+    assert (config.cuts_at_random, config.compares_with_question_alone, config.segments) == (random, alone, segments)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"classmate_reward_type": "random_truncate"},
+        {"classmate_reward_type": "help_other_questions"},
+        {"classmate_continue_mode": "immediate_answer"},
+        {"main_cot_keep_rate": "first-20-tokens"},
+    ],
+)
+def test_plain_goes_with_whatever_holds_the_answer_back_or_means_to_show_it(options: dict) -> None:
+    assert from_mapping(reward_options(**options) | {"cot_format": "plain"}).cot_format == "plain"

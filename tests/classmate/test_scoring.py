@@ -1,9 +1,12 @@
 """Rewards of a row by hand-computed numbers, in both directions, with every kind of missing score."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from verl.classmate.config import ClassmateCotRewardConfig
 from verl.classmate.cot import CotKind, CotSpan
@@ -57,6 +60,7 @@ def row(
     format_score: float = 0.0,
     format_weight: float = 0.0,
     samples: int = 2,
+    classmate_scale: RewardScale | None = None,
     **options,
 ) -> ClassmateScores:
     scores = [[1.0, 0.0], [1.0, 1.0]] if scores is None else scores
@@ -70,8 +74,33 @@ def row(
         weights=[1.0] * len(scores) if weights is None else weights,
         samples=samples,
         span=span,
+        classmate_scale=classmate_scale,
         format_score=format_score,
         format_weight=format_weight,
+    )
+
+
+def views_row(scores_VMS: list, *, agreement_MS: list | None = None, main: float = 1.0, **options) -> ClassmateScores:
+    """scores_VMS[v][m][s] as in `answers`; agreement_MS[m][s] the consistency of the fullest view's answers."""
+    continuations = [
+        replace(
+            item,
+            view=v,
+            consistency=agreement_MS[item.classmate][item.sample] if agreement_MS and v == 0 else None,
+        )
+        for v, scores_MS in enumerate(scores_VMS)
+        for item in answers(scores_MS)
+    ]
+    return score_row(
+        main_score=main,
+        main_outcome=Outcome.ok,
+        continuations=continuations,
+        scale=BINARY,
+        config=ClassmateCotRewardConfig(**{"use_classmate_main_cond": "always", **options}),
+        weights=options.pop("weights", [1.0] * len(scores_VMS[0])),
+        samples=len(scores_VMS[0][0]),
+        views=len(scores_VMS),
+        span=SPAN,
     )
 
 
@@ -302,3 +331,112 @@ def test_scores_keep_every_sample() -> None:
     scores = row(scores=[[1.0, 0.0], [Outcome.timeout, 10.0]], scale=SYCOPHANCY)
     np.testing.assert_equal(scores.raw_scores_VMS, [[[1.0, 0.0], [math.nan, 10.0]]])
     np.testing.assert_equal(scores.scores_MS, [[10.0, 11.0], [math.nan, 1.0]])
+
+
+ALONE = "remove_wo_cot"
+STEP_WISE = "random_truncate_step_wise_utility"
+
+
+def test_what_the_question_alone_reaches_is_subtracted() -> None:
+    scores = views_row([[[1.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]]], classmate_reward_type=ALONE)
+    assert scores.classmate_score == pytest.approx(0.75 - 0.75)
+    assert (scores.best_classmate_score, scores.avg_classmate_score) == (0.5, 0.0)
+    info = scores.extra_info()
+    assert (info["classmate_with_cot_score"], info["classmate_alone_score"]) == (0.75, 0.75)
+    harmful = views_row([[[0.0]], [[1.0]]], classmate_reward_type=ALONE)
+    assert (harmful.classmate_score, harmful.final_reward) == (-1.0, 0.0)
+    assert harmful.classmate_valid
+
+
+def test_a_difference_needs_both_of_its_sides() -> None:
+    """A classmate that failed in one view is left out of the difference, whatever it scored in the other."""
+    one_side = views_row([[[1.0], [1.0]], [[Outcome.timeout], [0.5]]], classmate_reward_type=ALONE)
+    assert one_side.classmate_score == 0.5
+    for broken in ([[[1.0]], [[Outcome.timeout]]], [[[Outcome.no_answer]], [[1.0]]]):
+        missing = views_row(broken, classmate_reward_type=ALONE)
+        assert not missing.classmate_valid
+        assert missing.final_reward == missing.base_reward == 1.0
+
+
+def test_the_best_of_each_view_is_compared() -> None:
+    """C' = C(with) - C(alone), each with the best classmate (spec 3.1)."""
+    scores = views_row([[[1.0], [0.0]], [[0.0], [0.75]]], classmate_reward_type=ALONE, classmate_aggregation="max")
+    assert scores.classmate_score == 0.25
+    assert scores.best_classmate_score == 1.0
+
+
+def test_each_segment_gets_what_it_added() -> None:
+    """Views from the whole prefix down to the question alone; segments from the first one up."""
+    scores = views_row([[[1.0]], [[0.25]], [[0.5]]], classmate_reward_type=STEP_WISE, step_wise_segments=2)
+    assert scores.segment_rewards_K.tolist() == [-0.25, 0.75]
+    assert scores.classmate_reward == 0.5
+    turned = views_row([[[1.0]], [[0.25]], [[0.5]]], classmate_reward_type=STEP_WISE, main=0.0,
+                       use_classmate_main_cond="neg_classmate_when_main_incorrect")  # fmt: skip
+    assert turned.segment_rewards_K.tolist() == [0.25, -0.75], "the condition is the segments' too"
+    fewer = views_row([[[1.0]], [[0.5]]], classmate_reward_type=STEP_WISE, step_wise_segments=3)
+    np.testing.assert_equal(fewer.segment_rewards_K, [0.5, math.nan, math.nan])
+    assert views_row([[[1.0]]]).segment_rewards_K.shape == (0,)
+
+
+def test_a_segment_whose_view_failed_is_missing() -> None:
+    scores = views_row([[[1.0]], [[Outcome.timeout]], [[0.5]]], classmate_reward_type=STEP_WISE)
+    np.testing.assert_equal(scores.segment_rewards_K, [math.nan, math.nan])
+    assert scores.classmate_reward == 0.5, "whole and nothing were answered"
+    scores = views_row([[[Outcome.timeout]], [[1.0]], [[0.5]]], classmate_reward_type=STEP_WISE)
+    np.testing.assert_equal(scores.segment_rewards_K, [math.nan, math.nan])
+    assert not scores.classmate_valid
+
+
+@given(data=st.data(), m=st.integers(1, 3), s=st.integers(1, 3), k=st.integers(1, 4),
+       how=st.sampled_from(["mean", "max"]))  # fmt: skip
+@settings(max_examples=100, deadline=None)
+def test_segments_sum_to_the_whole(data: st.DataObject, m: int, s: int, k: int, how: str) -> None:
+    """sum_k u_k = C(prefix_K) - C(prefix_0), if every answer is valid, whatever the weights."""
+    number = st.integers(0, 4).map(lambda quarters: quarters / 4)
+    scores_VMS = data.draw(st.lists(st.lists(st.lists(number, min_size=s, max_size=s), min_size=m, max_size=m),
+                                    min_size=k + 1, max_size=k + 1))  # fmt: skip
+    weights = data.draw(st.lists(st.integers(1, 5).map(float), min_size=m, max_size=m))
+    scores = score_row(
+        main_score=1.0, main_outcome=Outcome.ok, scale=BINARY, weights=weights, samples=s, views=k + 1, span=SPAN,
+        continuations=[replace(item, view=v) for v, one in enumerate(scores_VMS) for item in answers(one)],
+        config=ClassmateCotRewardConfig(
+            classmate_reward_type=STEP_WISE, step_wise_segments=k, classmate_aggregation=how,
+            use_classmate_main_cond="always",
+        ),
+    )  # fmt: skip
+    assert scores.segment_rewards_K.sum() == pytest.approx(scores.classmate_score, abs=1e-9)
+    means_VM = np.array(scores_VMS).mean(-1)
+    totals = means_VM.max(-1) if how == "max" else np.average(means_VM, axis=-1, weights=weights)
+    assert scores.classmate_score == pytest.approx(totals[0] - totals[-1], abs=1e-9)
+
+
+def test_consistency_is_a_component_of_its_own_which_no_condition_gates() -> None:
+    options = {"add_consistency_reward": True, "consistency_reward_weight": 0.5}
+    options["use_classmate_main_cond"] = "no_classmate_when_main_incorrect"
+    scores = views_row([[[1.0, 0.0]], [[1.0, 1.0]]], agreement_MS=[[1.0, 0.0]], main=0.0,
+                       classmate_reward_type=ALONE, **options)  # fmt: skip
+    assert (scores.consistency_reward, scores.consistency_valid, scores.classmate_reward) == (0.5, True, 0.0)
+    assert scores.final_reward == 0.25
+    assert scores.extra_info()["consistency_reward"] == 0.5
+    nobody = views_row([[[1.0, 0.0]]], **options)
+    assert (nobody.consistency_reward, nobody.consistency_valid, nobody.final_reward) == (0.0, False, 1.5)
+    off = views_row([[[1.0]]], agreement_MS=[[1.0]])
+    assert (off.consistency_valid, off.final_reward) == (False, 2.0)
+    assert "consistency_reward" not in off.extra_info()
+
+
+def test_the_classmates_answers_are_read_on_their_own_scale() -> None:
+    """`help_other_*` may pair a rating with a 0 or 1."""
+    scores = row(1.0, scores=[[2.0, 10.0]], scale=BINARY, classmate_scale=SYCOPHANCY)
+    assert scores.scores_MS.tolist() == [[9.0, 1.0]]
+    assert scores.base_reward == 1.0
+
+
+def test_failures_of_every_view_are_counted_and_keys_stay_the_same() -> None:
+    full = views_row([[[1.0]], [[Outcome.timeout]], [[0.5]]], classmate_reward_type=STEP_WISE).extra_info()
+    assert (full["outcome_ok"], full["outcome_timeout"]) == (2.0, 1.0)
+    config = ClassmateCotRewardConfig(classmate_reward_type=STEP_WISE)
+    unasked = score_row(main_score=1.0, main_outcome=Outcome.ok, continuations=[], scale=BINARY, weights=[1.0],
+                        config=config, samples=1, span=SPAN).extra_info()  # fmt: skip
+    assert list(unasked) == list(full)
+    assert math.isnan(unasked["classmate_alone_score"])

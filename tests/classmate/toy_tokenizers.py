@@ -5,7 +5,8 @@ One decision: they are built with the `tokenizers` library from one corpus, so t
     >>> tokenizer = TOKENIZERS["byte_bpe"]()
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -112,3 +113,38 @@ TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
     "unigram": unigram,
     "character_bpe": character_bpe,
 }
+
+QWEN3 = (
+    "{% set ns = namespace(last=0) %}"
+    "{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% set text = m.content %}"
+    "{% if m.role == 'assistant' and '</think>' in text %}{% set text = text.split('</think>')[-1].lstrip('\n') %}"
+    "{% endif %}{% if m.role == 'assistant' and loop.index0 > ns.last %}<think>\n\n</think>\n\n{% endif %}"
+    "{{ text }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""As Qwen3's: thoughts of earlier turns are dropped."""
+HEADERS = (
+    "{% for m in messages %}<|start_header|>{{ m.role }}<|end_header|>{{ m.content }}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header|>thought<|end_header|>{% endif %}"
+)
+"""Headers name the channel, and the template opens the one for thoughts."""
+
+
+@contextmanager
+def templated(tokenizer: PreTrainedTokenizerFast, template: str | None) -> Iterator[PreTrainedTokenizerFast]:
+    """The tokenizer with another chat template for a while."""
+    before, tokenizer.chat_template = tokenizer.chat_template, template
+    try:
+        yield tokenizer
+    finally:
+        tokenizer.chat_template = before
+
+
+@cache
+def header_bpe() -> PreTrainedTokenizerFast:
+    """Byte-level BPE whose markers are headers of special tokens around a word."""
+    tokenizer = _wrap(_byte_level(use_regex=True))
+    special = ["<|im_start|>", "<|begin|>", "<|message|>", "<|start_header|>", "<|end_header|>"]
+    tokenizer.add_special_tokens({"additional_special_tokens": special})
+    tokenizer.chat_template = HEADERS
+    return tokenizer

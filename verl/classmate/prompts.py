@@ -110,7 +110,7 @@ def build(
     if thought:
         pieces.append((thought, _encode_plain(tokenizer, thought)))
     if close and opening is not None:
-        pieces.append((opening.end, _encode(tokenizer, opening.end)))
+        pieces.append((opening.end, list(_marker(tokenizer, opening.end))))
     if cue:
         pieces.append((cue, _encode_plain(tokenizer, cue)))
     whole = "".join(text for text, _ in pieces)
@@ -136,7 +136,8 @@ def answer(
     """
     if isinstance(continuation, str):
         text: str | None = continuation
-        if not closed and markers is not None and (opened or markers.start in continuation):
+        marked = markers is not None and (markers.start in continuation or markers.end in continuation)
+        if not closed and markers is not None and (opened or marked):
             _, found, text = continuation.partition(markers.end)
             text = text if found else None
     elif not closed and markers is not None:
@@ -185,8 +186,18 @@ def _opened(
     return tuple(pieces)
 
 
+def forget() -> None:
+    """Empties the cache of templated chats."""
+    _opened.cache_clear()
+
+
 def _encode(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+@lru_cache(maxsize=256)
+def _marker(tokenizer: Any, marker: str) -> tuple[int, ...]:
+    return tuple(_encode(tokenizer, marker))
 
 
 def _encode_plain(tokenizer: Any, text: str) -> list[int]:

@@ -267,9 +267,14 @@ def score_row(
     def aggregate(values_M: np.ndarray) -> float:
         return _aggregate(values_M, np.asarray(weights, dtype=float), config.classmate_aggregation)
 
+    def gain(fuller_M: np.ndarray, less_M: np.ndarray) -> float:
+        """C of one view minus C of another, over the classmates that answered both."""
+        both_M = ~np.isnan(fuller_M) & ~np.isnan(less_M)
+        return aggregate(np.where(both_M, fuller_M, math.nan)) - aggregate(np.where(both_M, less_M, math.nan))
+
     means_VM = np.array([[_nanmean(scores_S) for scores_S in scores_MS] for scores_MS in scores_VMS])
     gains_M = means_VM[0] - means_VM[-1] if config.compares_with_question_alone else means_VM[0]
-    aggregated = aggregate(gains_M)
+    aggregated = gain(means_VM[0], means_VM[-1]) if config.compares_with_question_alone else aggregate(means_VM[0])
     classmate_valid = not math.isnan(aggregated) and not math.isnan(gamma)
     best = _nanmax(gains_M)
     reward = gamma * aggregated if classmate_valid else 0.0
@@ -282,7 +287,7 @@ def score_row(
             _nanmean(means_VM[-1]),
         )
         for k in range(1, views if config.segments and classmate_valid else 1):
-            segments_K[k - 1] = gamma * aggregate(means_VM[views - 1 - k] - means_VM[views - k])
+            segments_K[k - 1] = gamma * gain(means_VM[views - 1 - k], means_VM[views - k])
     consistency = (
         aggregate(np.array([_nanmean(row) for row in agreement_MS])) if config.add_consistency_reward else math.nan
     )

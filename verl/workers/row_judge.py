@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from verl.classmate import cot, prompts
@@ -28,7 +29,7 @@ from verl.classmate.views import Partner, RowViews, View, row_views, similar_par
 from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.utils import hf_tokenizer
 from verl.workers.classmate_workers import Reply, context_length
-from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask
+from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask, Verdict
 from verl.workers.reward_manager.sycophancy_classmate_cot_rm import SycophancyClassmateCoTRewardManager
 
 MANAGERS: dict[str, type[ClassmateCoTRewardManager]] = {
@@ -112,7 +113,8 @@ class Asked:
     """Views x S, without scores."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+# Without a representation: `asyncio.run` makes one of what it returns, which took longer than judging.
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class JudgedRow:
     """Everything that is known of a row but its advantage."""
 
@@ -126,6 +128,8 @@ class JudgedRow:
     """(R,) 1 on the tokens that the actor's loss counts; None: on all."""
     info: dict[str, float]
     """Numbers, with the same keys in every row of a run."""
+    continuations: tuple[Continuation, ...]
+    """What the classmates answered, with scores."""
     record: dict[str, Any]
     """The row's line in the dump."""
 
@@ -240,46 +244,61 @@ class RowJudge:
         """Shows classmate m every view, S times each."""
         if row.shown.outcome is not Outcome.ok:
             return Asked(prompts=(None,), continuations=self._not_asked(row, m, 0, row.shown.outcome))
-        views = await asyncio.gather(
-            *(self._ask_view(row, m, v, view, excluded) for v, view in enumerate(row.shown.views))
-        )
+        built = self.prompts_of(row, m)
+        if any(prompt.ids is None for prompt in built):
+            # Views are compared with each other: without the fullest one the others say nothing.
+            continuations = [item for v, _ in enumerate(built) for item in self._not_asked(row, m, v, Outcome.too_long)]
+            return Asked(prompts=(None,) * len(built), continuations=tuple(continuations))
+        views = await asyncio.gather(*(self._ask_view(row, m, v, built[v], excluded) for v in range(len(built))))
         return Asked(
-            prompts=tuple(prompt for prompt, _ in views),
-            continuations=tuple(item for _, items in views for item in items),
+            prompts=tuple(prompt.text for prompt in built), continuations=tuple(item for view in views for item in view)
         )
 
-    def _not_asked(self, row: ReadRow, m: int, v: int, outcome: Outcome) -> tuple[Continuation, ...]:
-        return tuple(Continuation(view=v, classmate=m, sample=s, outcome=outcome) for s in range(row.samples))
+    def prompts_of(self, row: ReadRow, m: int) -> tuple[prompts.ClassmatePrompt, ...]:
+        """What classmate m is shown, one prompt per view; empty where nobody is asked."""
+        return tuple(self._prompt(m, view) for view in row.shown.views)
 
-    async def _ask_view(
-        self, row: ReadRow, m: int, v: int, view: View, excluded: frozenset[int]
-    ) -> tuple[str | None, tuple[Continuation, ...]]:
-        reward, tokenizer = self.reward, self._tokenizers[m]
-        config = reward.classmate_cot_reward_configs
-        immediate = config.classmate_continue_mode == "immediate_answer"
-        cue = config.immediate_answer_cue if immediate else ""
-        prompt = prompts.build(
+    def _prompt(self, m: int, view: View) -> prompts.ClassmatePrompt:
+        config = self.reward.classmate_cot_reward_configs
+        return prompts.build(
             view.messages,
             view.thought,
-            tokenizer,
-            markers=reward.markers,
-            classmate_markers=reward.classmate_markers,
+            self._tokenizers[m],
+            markers=self.reward.markers,
+            classmate_markers=self.reward.classmate_markers,
             close=view.close,
             max_len=self._max_model_len,
             template_kwargs=self._template_kwargs,
             classmate_template=config.classmate_template,
             example=view.example,
-            cue=cue,
+            cue=self._cue,
         )
-        if prompt.ids is None:
-            return None, self._not_asked(row, m, v, prompt.outcome)
+
+    @property
+    def _immediate(self) -> bool:
+        return self.reward.classmate_cot_reward_configs.classmate_continue_mode == "immediate_answer"
+
+    @property
+    def _cue(self) -> str:
+        """Beginning of the classmates' answers."""
+        return self.reward.classmate_cot_reward_configs.immediate_answer_cue if self._immediate else ""
+
+    def _not_asked(self, row: ReadRow, m: int, v: int, outcome: Outcome) -> tuple[Continuation, ...]:
+        return tuple(Continuation(view=v, classmate=m, sample=s, outcome=outcome) for s in range(row.samples))
+
+    async def _ask_view(
+        self, row: ReadRow, m: int, v: int, prompt: prompts.ClassmatePrompt, excluded: frozenset[int]
+    ) -> tuple[Continuation, ...]:
+        reward, tokenizer, view = self.reward, self._tokenizers[m], row.shown.views[v]
+        config, cue = reward.classmate_cot_reward_configs, self._cue
+        assert prompt.ids is not None, "a prompt that does not fit is not asked"
         replies = await self.client.sample(
             m,
             prompt.ids,
             seeds=[self._seed(row.answer, m, v * row.samples + s) for s in range(row.samples)],
             validate=row.answer.validate,
             excluded=excluded,
-            max_new_tokens=config.immediate_answer_max_new_tokens if immediate else None,
+            max_new_tokens=config.immediate_answer_max_new_tokens if self._immediate else None,
         )
         in_thought = view.thought is None or config.classmate_template == "thought_block"
         opened = view.thought is not None or prompt.text.rstrip().endswith(reward.classmate_markers.start)
@@ -306,10 +325,16 @@ class RowJudge:
                     error=reply.error,
                 )
             )
-        return prompt.text, tuple(continuations)
+        return tuple(continuations)
 
-    async def score(self, row: ReadRow, asked: Sequence[Asked]) -> JudgedRow:
-        """Rewards, the numbers to log, and the row's line in the dump; `asked` has one entry per classmate asked."""
+    async def score(self, row: ReadRow, asked: Sequence[Asked], *, main: Verdict | None = None) -> JudgedRow:
+        """Rewards, the numbers to log, and the row's line in the dump.
+
+        Args:
+            row: what was read.
+            asked: one entry per classmate asked; continuations that have a score keep it.
+            main: what the verifier said of the main output, if it was asked before.
+        """
         answer, partner = row.answer, row.answer.partner
         if self.reward.classmate_cot_reward_configs.classmate_reward_type == "help_other_similar_questions":
             partner = similar_partner(answer.task.data_source, answer.task.reward_model)
@@ -320,6 +345,7 @@ class RowJudge:
             samples=row.samples,
             views=max(1, len(row.shown.views)),
             keep_rate=row.shown.keep_rate,
+            main=main,
             classmate_task=None
             if partner is None
             else RowTask(
@@ -364,6 +390,7 @@ class RowJudge:
             # What `verl.evaluation.replay` needs to do it all again.
             "messages": [dict(message) for message in answer.messages],
             "reward_model": dict(answer.task.reward_model),
+            "extra_info": dict(answer.task.extra_info),
             "partner": None if partner is None else vars(partner),
             "prompt_end_ids": [int(token) for token in answer.prompt_ids[-_MARKER_TOKENS:]],
             "response_ids": [int(token) for token in answer.response_ids],
@@ -374,6 +401,7 @@ class RowJudge:
             segments=row.shown.segments * handed_over,
             actor_mask=None if mode == "all_tokens" else cot.loss_mask(row.span, len(answer.response_ids), mode),
             info=scores.extra_info() | {"follows_hint": follows},
+            continuations=scored.continuations,
             record=record,
         )
 
@@ -422,6 +450,26 @@ def asked_from_json(text: str) -> Asked:
     content = json.loads(text)
     items = [item | {"outcome": Outcome(item["outcome"])} for item in content["continuations"]]
     return Asked(prompts=tuple(content["prompts"]), continuations=tuple(Continuation(**item) for item in items))
+
+
+def advantage_fields(judged: JudgedRow) -> dict[str, torch.Tensor]:
+    """What the advantage needs of a row: scalars, `classmate_mask` and `classmate_segments` (R,), `classmate_scores`
+    (M, S), `segment_rewards` (K,); and `actor_mask` (R,) where the loss does not count all tokens."""
+    scores = judged.scores
+    fields = {"classmate_mask": torch.tensor(judged.mask, dtype=torch.int64)}
+    for name in ("base_reward", "classmate_reward", "final_reward", "consistency_reward"):
+        fields[name] = torch.tensor(getattr(scores, name), dtype=torch.float32)
+    for name in ("main_valid", "main_correct", "classmate_valid", "consistency_valid"):
+        fields[name] = torch.tensor(getattr(scores, name))
+    fields["classmate_asked"] = torch.tensor(scores.asked)
+    if judged.actor_mask is not None:
+        fields["actor_mask"] = torch.tensor(judged.actor_mask, dtype=torch.int64)
+    if scores.scores_MS.size:
+        fields["classmate_scores"] = torch.tensor(scores.scores_MS, dtype=torch.float32)
+    if scores.segment_rewards_K.size:
+        fields["classmate_segments"] = torch.tensor(judged.segments, dtype=torch.int64)
+        fields["segment_rewards"] = torch.tensor(scores.segment_rewards_K, dtype=torch.float32)
+    return fields
 
 
 def partner_from_json(text: str | None) -> Partner | None:

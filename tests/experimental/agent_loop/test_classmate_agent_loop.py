@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, open_dict
+from tensordict import NonTensorStack, TensorDict
 
 from tests.classmate.toy_tokenizers import TOKENIZERS
 from verl.classmate.scoring import Outcome
@@ -21,15 +23,17 @@ from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.experimental.agent_loop.classmate_agent_loop import (
     ASKED_EARLY,
     ClassmateAgentLoop,
+    ClassmateAgentLoopManager,
     ClassmateAgentLoopOutput,
     ClassmateAgentLoopWorker,
 )
 from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
 from verl.trainer.ppo.v1 import agent_loop_tq
+from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.classmate_workers import ClassmateClient, Reply
 from verl.workers.rollout.replica import TokenOutput
-from verl.workers.row_judge import asked_from_json
+from verl.workers.row_judge import asked_from_json, partner_from_json
 
 QUESTION = "Tom has three apples and gets four."
 THOUGHT = "\nTom has 3 apples and gets 4, so 3 + 4 = 7."
@@ -357,3 +361,52 @@ def test_the_baseline_asks_in_validation_only(tmp_path: Path) -> None:
     assert training.record["classmates"] == []
     assert training.record["final_reward"] == 1.0
     assert len(run(config, ANSWERED, is_validate=True).classmates.requests) == 2
+
+
+def manager(**attributes: Any) -> ClassmateAgentLoopManager:
+    """A manager without Ray: what pairs questions looks at two settings."""
+    made = object.__new__(ClassmateAgentLoopManager)
+    vars(made).update({"_seed": 0, "_pairs": True} | attributes)
+    return made
+
+
+def batch(size: int, *, step: int = 5, first: int = 0) -> TensorDict:
+    rows = {
+        "raw_prompt": [[{"role": "user", "content": f"question {first + i}"}] for i in range(size)],
+        "data_source": ["hinted_arithmetic"] * size,
+        "reward_model": [{"ground_truth": str(first + i)} for i in range(size)],
+        "extra_info": [{"index": np.int64(first + i)} for i in range(size)],
+    }
+    prompts = TensorDict({}, batch_size=size)
+    for name, column in rows.items():
+        prompts[name] = NonTensorStack(*column)
+    tu.assign_non_tensor_data(prompts, "global_steps", step)
+    return prompts
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_every_question_is_paired_with_another_one_of_its_batch(size: int) -> None:
+    partners = [partner_from_json(text) for text in manager()._partners(batch(size), False)]
+    asked = [int(partner.question.removeprefix("question ")) for partner in partners if partner]
+    assert sorted(asked) == list(range(size))
+    assert not any(i == other for i, other in enumerate(asked))
+    for partner, other in zip(partners, asked, strict=True):
+        assert partner is not None
+        assert (partner.reward_model, partner.extra_info) == ({"ground_truth": str(other)}, {"index": other})
+        assert partner.data_source == "hinted_arithmetic"
+
+
+def test_pairs_follow_from_seed_and_step_and_are_fixed_in_validation() -> None:
+    def pairs(step: int, validate: bool = False, **attributes: Any) -> list[str]:
+        return manager(**attributes)._partners(batch(8, step=step), validate)
+
+    assert pairs(5) == pairs(5)
+    assert len({tuple(pairs(step)) for step in range(20)}) > 15
+    assert pairs(5) != pairs(5, _seed=1)
+    assert pairs(5, validate=True) == pairs(9, validate=True)
+
+
+def test_a_batch_of_one_and_other_reward_types_have_no_partner() -> None:
+    assert manager()._partners(batch(1), False) == [""]
+    assert manager(_pairs=False)._partners(batch(3), False) == [""] * 3
+    assert partner_from_json("") is None

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
-import torch
 from omegaconf import DictConfig, OmegaConf
 from tensordict import NonTensorStack, TensorDict
 
@@ -30,7 +29,14 @@ from verl.utils.rollout_trace import rollout_trace_attr
 from verl.workers.classmate_placement import asked_in_turn
 from verl.workers.classmate_workers import ClassmateClient, context_length
 from verl.workers.reward_manager.classmate_cot import RowTask
-from verl.workers.row_judge import Answer, JudgedRow, RowJudge, asked_to_json, partner_from_json
+from verl.workers.row_judge import (
+    Answer,
+    JudgedRow,
+    RowJudge,
+    advantage_fields,
+    asked_to_json,
+    partner_from_json,
+)
 
 ASKED_EARLY = "asked_early"
 """Key of a row's extra fields: what was asked where the row was made, with the schedule `batched`."""
@@ -54,26 +60,6 @@ class ClassmateAgentLoopOutput(AgentLoopOutput):
         fields = super().as_dict()
         del fields["judged"]
         return fields | advantage_fields(judged)
-
-
-def advantage_fields(judged: JudgedRow) -> dict[str, torch.Tensor]:
-    """What the advantage needs of a row: scalars, `classmate_mask` and `classmate_segments` (R,), `classmate_scores`
-    (M, S), `segment_rewards` (K,); and `actor_mask` (R,) where the loss does not count all tokens."""
-    scores = judged.scores
-    fields = {"classmate_mask": torch.tensor(judged.mask, dtype=torch.int64)}
-    for name in ("base_reward", "classmate_reward", "final_reward", "consistency_reward"):
-        fields[name] = torch.tensor(getattr(scores, name), dtype=torch.float32)
-    for name in ("main_valid", "main_correct", "classmate_valid", "consistency_valid"):
-        fields[name] = torch.tensor(getattr(scores, name))
-    fields["classmate_asked"] = torch.tensor(scores.asked)
-    if judged.actor_mask is not None:
-        fields["actor_mask"] = torch.tensor(judged.actor_mask, dtype=torch.int64)
-    if scores.scores_MS.size:
-        fields["classmate_scores"] = torch.tensor(scores.scores_MS, dtype=torch.float32)
-    if scores.segment_rewards_K.size:
-        fields["classmate_segments"] = torch.tensor(judged.segments, dtype=torch.int64)
-        fields["segment_rewards"] = torch.tensor(scores.segment_rewards_K, dtype=torch.float32)
-    return fields
 
 
 def judged_extra_fields(judged: JudgedRow) -> dict[str, Any]:
@@ -234,12 +220,15 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
         tu.assign_non_tensor_data(prompts, "is_validate", validate)
         tu.assign_non_tensor_data(prompts, "excluded_classmates", tuple(sorted(self.excluded_classmates())))
         tu.assign_non_tensor_data(prompts, "judged_later", self.judged_later)
-        prompts["partner"] = NonTensorStack(*self._partners(prompts))
+        prompts["partner"] = NonTensorStack(*self._partners(prompts, validate))
         super().generate_sequences(prompts)
 
-    def _partners(self, prompts: TensorDict) -> list[str]:
-        """For each prompt the other one that `help_other_questions` pairs it with, as JSON; empty if there is none."""
-        step = int(prompts["global_steps"])
+    def _partners(self, prompts: TensorDict, validate: bool) -> list[str]:
+        """For each prompt the other one that `help_other_questions` pairs it with, as JSON; empty if there is none.
+
+        Validation pairs the same questions at every step, so that its curve has no noise of its own.
+        """
+        step = 0 if validate else int(prompts["global_steps"])
         partners = derangement(len(prompts), request_seed(self._seed, step, "partners", 0, 0, 0)) if self._pairs else []
         if not partners:
             return [""] * len(prompts)

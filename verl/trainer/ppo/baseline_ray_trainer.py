@@ -33,7 +33,6 @@ from verl.classmate.seeds import row_key
 from verl.experimental.agent_loop.classmate_agent_loop import (
     ASKED_EARLY,
     GREEDY_SESSION,
-    advantage_fields,
     answer_of,
     judged_extra_fields,
     row_judge,
@@ -44,6 +43,7 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.console import Console
 from verl.trainer.frozen_weights import FrozenWeights
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
+from verl.trainer.ppo.advantage.rows import recorded_advantages
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
@@ -57,7 +57,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.classmate_placement import asked_in_turn, max_colocate_count, resolved_schedule
 from verl.workers.classmate_remote import with_hosted
 from verl.workers.classmate_workers import ClassmateGroup
-from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, asked_from_json
+from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, advantage_fields, asked_from_json
 from verl.workers.utils.padding import response_to_nested
 
 POLL_INTERVAL_S = 0.05
@@ -450,16 +450,9 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
         extra_fields = rows.pop("extra_fields").tolist()
         infos, records = _split_extra_fields(extra_fields)
-        for record, advantages, mask in zip(
-            records, rows["advantages"].unbind(), rows["classmate_mask"].unbind(), strict=True
-        ):
-            record["advantage"] = _mean_where(advantages, mask == 0)
-            record["advantage_on_cot"] = _mean_where(advantages, mask == 1)
-        if segments:
-            per_row = zip(records, rows["advantages"].unbind(), rows["classmate_segments"].unbind(), strict=True)
-            for record, advantages, segment in per_row:
-                count = len(record["segment_rewards"])
-                record["advantage_on_segments"] = [_mean_where(advantages, segment == s + 1) for s in range(count)]
+        columns = [rows[name].unbind() for name in ("advantages", "classmate_mask", *segments)]
+        for record, *tensors in zip(records, *columns, strict=True):
+            record.update(recorded_advantages(*tensors, segments=len(record["segment_rewards"])))
         metrics.update(row_metrics(infos))
         metrics["timing_s/classmate_cot"] = _time_after_last_response(extra_fields)
         if self.classmates is not None:
@@ -597,12 +590,6 @@ def _split_extra_fields(extra_fields: list[Any]) -> tuple[list[dict[str, float]]
 def _time_after_last_response(extra_fields: list[Any]) -> float:
     """Seconds from the policy's last response to the last row's reward: what streaming could not hide."""
     return max(0.0, max(f["rewarded_at"] for f in extra_fields) - max(f["responded_at"] for f in extra_fields))
-
-
-def _mean_where(values_R: torch.Tensor, chosen_R: torch.Tensor) -> float | None:
-    """Most estimators give all tokens on one side of the CoT mask the same advantage; None where it has no token."""
-    chosen = values_R[chosen_R[: values_R.shape[0]]]
-    return float(chosen.double().mean()) if chosen.numel() else None
 
 
 def _as_list(column: Any) -> list[Any]:

@@ -54,7 +54,7 @@ class ScoredRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Verdict:
+class Verdict:
     """What a verifier made of one text."""
 
     score: float | None = None
@@ -83,20 +83,22 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         views: int = 1,
         keep_rate: float = 1.0,
         classmate_task: RowTask | None = None,
+        main: Verdict | None = None,
     ) -> ScoredRow:
         """Rewards of one row.
 
         Args:
             task: the row.
             span: its located CoT and output.
-            continuations: the classmates' answers, without scores.
+            continuations: the classmates' answers; scores that are known already stay as they are.
             samples: S, requests per classmate and view.
             views: V, what each classmate was shown.
             keep_rate: share of the CoT that was handed over.
             classmate_task: what the classmates answered, if another question than the row's.
+            main: what the verifier said of the main output, if it was asked before.
         """
         config = self.reward_config.classmate_cot_reward_configs
-        main, main_outcome = await self._main_score(task, span)
+        main, main_outcome = await self._main_score(task, span, main)
         reference = None
         if config.add_consistency_reward and main_outcome is Outcome.ok and span.output is not None:
             reference = get_verifier(task.data_source).reference_answer(span.output)
@@ -120,19 +122,22 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         )
         return ScoredRow(scores=scores, continuations=tuple(scored), main_error=main.error)
 
-    async def _main_score(self, task: RowTask, span: cot.CotSpan) -> tuple[_Verdict, Outcome]:
+    async def _main_score(self, task: RowTask, span: cot.CotSpan, known: Verdict | None) -> tuple[Verdict, Outcome]:
         if span.output is None:
-            return _Verdict(), Outcome.unfinished_cot
+            return Verdict(), Outcome.unfinished_cot
         if not span.output.strip():
-            return _Verdict(), Outcome.no_answer
-        verdict = await self._verify(task, span.output, task.reward_model.get("ground_truth"))
+            return Verdict(), Outcome.no_answer
+        verdict = known or await self._verify(task, span.output, task.reward_model.get("ground_truth"))
         return verdict, Outcome.judge_error if verdict.score is None else Outcome.ok
 
     async def _score_continuation(self, task: RowTask, item: Continuation, reference: str | None) -> Continuation:
         if item.outcome is not Outcome.ok or item.text is None:
             return item
-        verdict = await self._verify(task, item.text, task.reward_model.get("ground_truth"))
-        agreement = await self._verify(task, item.text, reference) if reference is not None else _Verdict()
+        verdict, agreement = Verdict(score=item.score), Verdict(score=item.consistency)
+        if item.score is None:
+            verdict = await self._verify(task, item.text, task.reward_model.get("ground_truth"))
+        if item.consistency is None and reference is not None:
+            agreement = await self._verify(task, item.text, reference)
         return replace(
             item,
             outcome=Outcome.judge_error if verdict.score is None else Outcome.ok,
@@ -145,7 +150,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         """The verifier's raw score of one classmate's answer; None where there is no answer to score."""
         return (await self._score_continuation(task, continuation, None)).score
 
-    async def _verify(self, task: RowTask, text: str, ground_truth: str | None) -> _Verdict:
+    async def _verify(self, task: RowTask, text: str, ground_truth: str | None) -> Verdict:
         """One verdict; a verifier or custom function that raises is a failure of that row, not of the run."""
         try:
             if self.compute_score is None:
@@ -164,8 +169,8 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             score = None if result is None else float(result)
         except Exception as error:
             logger.exception("the verifier of %s failed", task.data_source)
-            return _Verdict(error=f"{type(error).__name__}: {error}")
-        return _Verdict(score=score if score is not None and math.isfinite(score) else None)
+            return Verdict(error=f"{type(error).__name__}: {error}")
+        return Verdict(score=score if score is not None and math.isfinite(score) else None)
 
     def follows_hint(self, task: RowTask, text: str | None) -> float:
         """1 or 0 for an answer to a row with a wrong hint, NaN for every other row."""

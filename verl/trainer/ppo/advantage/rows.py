@@ -7,6 +7,7 @@ One decision: which fields a run's rows must have follows from its options, here
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,3 +82,28 @@ def fit_width(values_BX: torch.Tensor, width: int) -> torch.Tensor:
     if values_BX.shape[1] >= width:
         return values_BX[:, :width]
     return torch.nn.functional.pad(values_BX, (0, width - values_BX.shape[1]))
+
+
+def recorded_advantages(
+    advantages_R: torch.Tensor,
+    classmate_mask_R: torch.Tensor,
+    segment_R: torch.Tensor | None = None,
+    *,
+    segments: int = 0,
+) -> dict[str, Any]:
+    """A row's advantage in the dump: off and on the tokens that were handed over, and on each segment of these.
+
+    Most estimators give all of these tokens the same advantage; the mean is recorded, None where there is no token.
+    """
+
+    def mean(chosen_R: torch.Tensor) -> float | None:
+        chosen = advantages_R[chosen_R[: len(advantages_R)]]
+        return float(chosen.double().mean()) if chosen.numel() else None
+
+    recorded: dict[str, Any] = {
+        "advantage": mean(classmate_mask_R == 0),
+        "advantage_on_cot": mean(classmate_mask_R == 1),
+    }
+    if segment_R is not None:
+        recorded["advantage_on_segments"] = [mean(segment_R == number) for number in range(1, segments + 1)]
+    return recorded

@@ -1,0 +1,293 @@
+"""A row's judge: every view is asked with seeds of its own, and what comes back becomes reward, numbers and record."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
+from verl.classmate.scoring import Outcome
+from verl.classmate.views import Partner
+from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
+from verl.workers.classmate_workers import Reply
+from verl.workers.reward_manager.classmate_cot import RowTask, Verdict
+from verl.workers.row_judge import Answer, JudgedRow, RowJudge
+
+CLASSMATES = ("text_bpe", "byte_bpe")
+QUESTION = "Tom has three apples and gets four."
+THOUGHT = "\nTom has 3 apples and gets 4, so 3 + 4 = 7."
+RESPONSE = f"<think>{THOUGHT}</think>\n\nThe answer is 7."
+KIND = "reward_model.classmate_cot_reward_configs.classmate_reward_type"
+SEGMENTS = "reward_model.classmate_cot_reward_configs.step_wise_segments"
+MODE = "reward_model.classmate_cot_reward_configs.classmate_continue_mode"
+PARTNER = Partner(
+    question="And five pears and five plums?",
+    data_source="hinted_arithmetic",
+    reward_model={"ground_truth": "10"},
+    extra_info={"index": 9},
+)
+
+Say = Callable[[str], str | Outcome]
+"""What a classmate answers to a prompt."""
+
+
+class Client:
+    """Classmates that answer what a function says."""
+
+    def __init__(self, say: Say) -> None:
+        self.say = say
+        self.requests: list[dict[str, Any]] = []
+
+    async def sample(self, classmate: int, prompt_ids: list[int], *, seeds: Sequence[int], **more: Any) -> list[Reply]:
+        tokenizer = TOKENIZERS[CLASSMATES[classmate]]()
+        prompt = tokenizer.decode(prompt_ids)
+        self.requests.append({"classmate": classmate, "prompt": prompt, "seeds": list(seeds), **more})
+        said = self.say(prompt)
+        if isinstance(said, Outcome):
+            return [Reply(outcome=said) for _ in seeds]
+        ids = tuple(tokenizer.encode(said, add_special_tokens=False))
+        return [Reply(outcome=Outcome.ok, token_ids=ids, finish_reason="stop") for _ in seeds]
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of all requests so far."""
+        return [seed for request in self.requests for seed in request["seeds"]]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the classmates' tokenizers."""
+    folder = tmp_path_factory.mktemp("tokenizers")
+    for name in CLASSMATES:
+        TOKENIZERS[name]().save_pretrained(folder / name)
+    return folder
+
+
+def config_of(models: Path, *overrides: str) -> DictConfig:
+    names = ",".join(str(models / name) for name in CLASSMATES)
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base=None):
+        return compose(
+            "classmate_cot_ppo_trainer",
+            overrides=prepare_overrides(
+                [
+                    "hardware=cpu",
+                    "data.max_prompt_length=256",
+                    "data.max_response_length=64",
+                    f"reward_model.classmate_model_name_or_path_list=[{names}]",
+                    "reward_model.classmate_generation_configs.max_new_tokens=16",
+                    "reward_model.classmate_cot_reward_configs.use_classmate_main_cond=always",
+                    *overrides,
+                ]
+            ),
+        )
+
+
+def answer_of(text: str = RESPONSE, **changes: Any) -> Answer:
+    task = RowTask(
+        data_source="hinted_arithmetic", reward_model={"ground_truth": "7"}, extra_info={"index": 3, "split": "train"}
+    )
+    arguments: dict[str, Any] = {
+        "messages": [{"role": "user", "content": QUESTION}],
+        "prompt_ids": [5, 6],
+        "response_ids": byte_bpe().encode(text, add_special_tokens=False),
+        "task": task,
+        "uid": "0-5-key",
+        "step": 5,
+        "rollout": 2,
+        "validate": False,
+    }
+    return Answer(**arguments | changes)
+
+
+def judge(
+    models: Path, *overrides: str, say: Say = lambda _: "The answer is 7.", answer: Answer | None = None
+) -> tuple[JudgedRow, Client]:
+    client = Client(say)
+    row_judge = RowJudge.build(config_of(models, *overrides), byte_bpe(), client)
+    return asyncio.run(row_judge.judge(answer or answer_of())), client
+
+
+def knows_whole_thought(prompt: str) -> str:
+    """Right if and only if the end of the thought is in the prompt."""
+    return "It is 7." if "= 7." in prompt else "It is 3."
+
+
+def test_the_question_alone_is_asked_too_and_subtracted(models: Path) -> None:
+    row, client = judge(models, f"{KIND}=remove_wo_cot", say=knows_whole_thought)
+    assert [request["classmate"] for request in client.requests] == [0, 0, 1, 1]
+    with_thought, alone = client.requests[0]["prompt"], client.requests[1]["prompt"]
+    assert alone == with_thought.replace(THOUGHT, "")
+    assert (row.scores.classmate_score, row.record["final_reward"]) == (1.0, 2.0)
+    assert row.info["classmate_alone_score"] == 0.0
+    (recorded, _) = row.record["classmates"]
+    assert (recorded["prompt"], recorded["further_prompts"]) == (with_thought, [alone])
+    assert [(sample["view"], sample["score"]) for sample in recorded["samples"]] == [(0, 1.0), (1, 0.0)]
+    knowing, _ = judge(models, f"{KIND}=remove_wo_cot")
+    assert knowing.scores.classmate_score == 0.0, "a thought that tells them nothing new earns nothing"
+
+
+def test_every_request_of_a_row_has_a_seed_of_its_own(models: Path) -> None:
+    options = (f"{KIND}=random_truncate_step_wise_utility", f"{SEGMENTS}=3",
+               "reward_model.classmate_generation_configs.num_return_sequences=2")  # fmt: skip
+    _, client = judge(models, *options)
+    assert len(client.seeds) >= 2 * 3 * 2, "two classmates, three views or more, two samples"
+    assert len(set(client.seeds)) == len(client.seeds)
+    for change in ({"step": 6}, {"rollout": 3}):
+        _, other = judge(models, *options, answer=answer_of(**change))
+        assert not set(client.seeds) & set(other.seeds), change
+    _, again = judge(models, *options)
+    assert again.requests == client.requests
+
+
+@pytest.mark.parametrize(("clue", "rewards"), [("3 apples", [1.0, 0.0]), ("gets 4", [0.0, 1.0]), ("= 7", [0.0, 0.0])])
+def test_step_wise_utility_credits_the_segment_that_helped(models: Path, clue: str, rewards: list[float]) -> None:
+    """In validation prefixes of 0.37 and 0.63 of the words are shown: up to `3 apples`, up to `so`."""
+    row, _ = judge(
+        models,
+        f"{KIND}=random_truncate_step_wise_utility",
+        "reward_model.classmate_cot_reward_configs.keep_unit=words",
+        say=lambda prompt: "</think>It is 7." if clue in prompt else "</think>It is 3.",
+        answer=answer_of(validate=True),
+    )
+    assert row.scores.segment_rewards_K.tolist() == rewards == row.record["segment_rewards"]
+    assert row.scores.classmate_reward == sum(rewards)
+    ids = np.array(answer_of().response_ids)
+    texts = [byte_bpe().decode(ids[row.segments == number]).strip() for number in (1, 2)]
+    assert texts == ["Tom has 3 apples", "and gets 4, so"]
+
+
+def test_a_prompt_that_does_not_fit_asks_nobody_anything(models: Path) -> None:
+    """Not the question alone either, with which there would be nothing to compare."""
+    fits = len(TOKENIZERS["text_bpe"]().encode(QUESTION)) + 24
+    row, client = judge(
+        models, f"{KIND}=remove_wo_cot", f"reward_model.classmate_generation_configs.max_model_len={fits}"
+    )
+    assert client.requests == []
+    assert {sample["outcome"] for one in row.record["classmates"] for sample in one["samples"]} == {"too_long"}
+    assert not row.scores.asked
+    assert not row.mask.any()
+
+
+def test_immediate_answer_is_begun_for_the_classmate_and_short(models: Path) -> None:
+    row, client = judge(models, f"{MODE}=immediate_answer", say=lambda _: " 7.")
+    assert all(request["prompt"].endswith("</think>\n\nThe answer is") for request in client.requests)
+    assert {request["max_new_tokens"] for request in client.requests} == {32}
+    assert [one["samples"][0]["text"] for one in row.record["classmates"]] == ["The answer is 7."] * 2
+    assert row.scores.classmate_score == 1.0
+    silent, _ = judge(models, f"{MODE}=immediate_answer", say=lambda _: " ")
+    assert not silent.scores.classmate_valid, "the cue alone is no answer"
+    bare, client = judge(models, f"{MODE}=immediate_answer",
+                         "reward_model.classmate_cot_reward_configs.immediate_answer_cue=''")  # fmt: skip
+    assert {request["max_new_tokens"] for request in client.requests} == {32}
+    assert bare.scores.classmate_score == 1.0
+
+
+def test_helping_with_another_question_is_scored_by_that_questions_truth(models: Path) -> None:
+    row, client = judge(
+        models, f"{KIND}=help_other_questions", say=lambda _: "It is 10.", answer=answer_of(partner=PARTNER)
+    )
+    for request in client.requests:
+        assert RESPONSE in request["prompt"]
+        assert request["prompt"].index(RESPONSE) < request["prompt"].index(PARTNER.question)
+    assert (row.scores.base_reward, row.scores.classmate_score) == (1.0, 1.0)
+    assert row.mask.all()
+    assert row.record["partner"] == vars(PARTNER)
+    wrong, _ = judge(models, f"{KIND}=help_other_questions", answer=answer_of(partner=PARTNER))
+    assert wrong.scores.classmate_score == 0.0, "7 is the answer of the row itself"
+    alone, client = judge(models, f"{KIND}=help_other_questions")
+    assert client.requests == []
+    assert {s["outcome"] for c in alone.record["classmates"] for s in c["samples"]} == {"no_partner"}
+    assert (alone.scores.classmate_valid, alone.scores.final_reward) == (False, 1.0)
+
+
+def test_the_similar_question_comes_with_the_row(models: Path) -> None:
+    task = RowTask(
+        data_source="hinted_arithmetic",
+        reward_model={"ground_truth": "7", "paired_similar_q": "One and one?", "paired_similar_q_gt": "2"},
+        extra_info={"index": 3},
+    )
+    row, client = judge(models, f"{KIND}=help_other_similar_questions", say=lambda _: "2", answer=answer_of(task=task))
+    assert all("One and one?" in request["prompt"] for request in client.requests)
+    assert row.scores.classmate_score == 1.0
+    alone, _ = judge(models, f"{KIND}=help_other_similar_questions")
+    assert {s["outcome"] for c in alone.record["classmates"] for s in c["samples"]} == {"no_partner"}
+
+
+def test_consistency_is_agreement_with_the_answer_that_the_policy_gave(models: Path) -> None:
+    wrong = answer_of(f"<think>{THOUGHT}</think>\n\nThe answer is 8.")
+    option = "reward_model.classmate_cot_reward_configs.add_consistency_reward=True"
+    row, _ = judge(models, option, say=lambda _: "It is 8.", answer=wrong)
+    assert (row.scores.classmate_score, row.scores.consistency_reward) == (0.0, 1.0)
+    assert row.record["classmates"][0]["samples"][0]["consistency"] == 1.0
+    assert row.scores.final_reward == 1.0
+    silent, _ = judge(models, option, answer=answer_of(f"<think>{THOUGHT}</think>\n\nI cannot say."))
+    assert not silent.scores.consistency_valid, "there is nothing to agree with"
+
+
+def test_what_was_scored_before_is_not_scored_again(models: Path) -> None:
+    """A judge that costs money is asked once, also by whoever judges a row again."""
+    calls = []
+
+    def compute_score(solution_str: str, **_: Any) -> float:
+        calls.append(solution_str)
+        return 0.25
+
+    row_judge = RowJudge.build(config_of(models), byte_bpe(), Client(lambda _: "It is 7."))
+    row_judge.manager.compute_score = compute_score
+
+    async def twice() -> tuple[JudgedRow, JudgedRow]:
+        row = row_judge.read(answer_of())
+        asked = [await row_judge.ask(row, m) for m in row_judge.asks(row)]
+        first = await row_judge.score(row, asked)
+        assert len(calls) == 3
+        known = [
+            type(one)(
+                prompts=one.prompts,
+                continuations=tuple(item for item in first.continuations if item.classmate == m),
+            )
+            for m, one in enumerate(asked)
+        ]
+        return first, await row_judge.score(row, known, main=Verdict(score=0.25))
+
+    first, second = asyncio.run(twice())
+    assert len(calls) == 3
+    assert first.record == second.record
+
+
+def test_the_record_holds_all_that_judging_again_needs(models: Path) -> None:
+    answer = answer_of(partner=PARTNER)
+    row, _ = judge(models, f"{KIND}=help_other_questions", answer=answer)
+    record = json.loads(json.dumps(row.record))
+    assert record == row.record, "plain JSON"
+    assert record["messages"] == answer.messages
+    assert (record["response_ids"], record["prompt_end_ids"]) == (answer.response_ids, answer.prompt_ids)
+    assert (record["reward_model"], record["extra_info"]) == (answer.task.reward_model, answer.task.extra_info)
+    assert Partner(**record["partner"]) == PARTNER
+
+
+def test_classmates_that_open_a_thought_of_their_own_are_read_behind_it(models: Path) -> None:
+    row, _ = judge(
+        models,
+        f"{KIND}=help_other_questions",
+        say=lambda _: "<think>5 + 5 = 11</think>It is 10.",
+        answer=answer_of(partner=PARTNER),
+    )
+    assert [one["samples"][0]["text"] for one in row.record["classmates"]] == ["It is 10."] * 2
+    endless, _ = judge(
+        models, f"{KIND}=help_other_questions", say=lambda _: "<think>10", answer=answer_of(partner=PARTNER)
+    )
+    assert {s["outcome"] for c in endless.record["classmates"] for s in c["samples"]} == {"no_answer"}
+
+
+def test_the_judge_of_a_prefix_hears_only_what_follows_the_thought(models: Path) -> None:
+    keep = "reward_model.classmate_cot_reward_configs.main_cot_keep_rate=0.3"
+    row, client = judge(models, keep, say=lambda _: " and so 7</think>It is 9.")
+    assert not any(request["prompt"].endswith("</think>") for request in client.requests)
+    assert [one["samples"][0]["text"] for one in row.record["classmates"]] == ["It is 9."] * 2
+    assert 0 < row.record["handed_over_tokens"] < 0.4 * row.record["response_tokens"]

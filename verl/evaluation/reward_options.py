@@ -1,0 +1,113 @@
+"""Other reward options for rows that exist: overrides in the spelling of the command line, on a run's own config.
+
+One decision: what may change is listed here; every other key would have led to other generations, and is refused.
+
+    >>> config, keys = with_overrides(dump.config, ["reward_model.use_classmate_condition=always"])
+    >>> keys
+    ('reward_model.classmate_cot_reward_configs.use_classmate_main_cond',)
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from verl.classmate.aliases import resolve_aliases
+from verl.classmate.config import ClassmateRewardModelConfig, check_training, from_mapping
+from verl.classmate.errors import ConfigError
+from verl.classmate.typed import dotted_names
+
+_REWARD = "reward_model.classmate_cot_reward_configs"
+REWARD_KEYS = frozenset(
+    {
+        *(
+            f"{_REWARD}.{name}"
+            for name in (
+                *("classmate_weights", "classmate_reward_weight", "main_reward_weight", "classmate_aggregation"),
+                *("reward_fusion", "use_classmate_main_cond", "main_correct_threshold", "unfinished_main_score"),
+                *("token_level_classmate_reward_mode", "classmate_advantage_clamp", "min_classmate_valid_fraction"),
+                *("add_consistency_reward", "consistency_reward_weight"),
+            )
+        ),
+        *("reward_model.format_weight", "reward_model.token_level_main_reward_mode"),
+    }
+)
+"""Keys that say what is made of scores."""
+
+VERIFIER_KEYS = ("reward.custom_reward_function",)
+"""Nodes that say how texts are scored: after a change of these, the dumped scores say nothing."""
+
+_LOSS_KEYS = ("actor_rollout_ref.actor.loss_agg_mode", "actor_rollout_ref.actor.use_kl_loss")
+"""What recipes such as drgrpo set besides; without a part in the advantages."""
+
+_NOT_IN_DUMP = {
+    "gae": "the critic's values",
+    "remax": "the greedy responses",
+}
+"""Estimators that need more than a dump holds."""
+
+
+def with_overrides(config: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, tuple[str, ...]]:
+    """A copy of a run's config with other reward options, and the canonical keys that were given.
+
+    Raises:
+        ConfigError: a key that needs new generations, is unknown or cannot be read, or an impossible combination.
+    """
+    changed = OmegaConf.create(OmegaConf.to_container(config))
+    assert isinstance(changed, DictConfig)
+    keys = []
+    for text in resolve_aliases(list(overrides)):
+        try:
+            override = OverridesParser.create().parse_override(text)
+        except HydraException as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(f"{text!r} cannot be read ({reason}); write key=value") from error
+        if override.is_delete() or override.is_sweep_override():
+            raise ConfigError(f"{text!r} is not possible here; write key=value")
+        key = override.get_key_element().lstrip("+")
+        _check(key, config)
+        OmegaConf.update(changed, key, override.value(), force_add=True)
+        keys.append(key)
+    container: Any = OmegaConf.to_container(changed)
+    reward = from_mapping(container["reward_model"], require_classmates=False)
+    advantage = check_training(container, reward)
+    needed = _NOT_IN_DUMP.get(advantage.adv_estimator)
+    if needed and "algorithm.adv_estimator" in keys:
+        raise ConfigError(
+            f"algorithm.adv_estimator={advantage.adv_estimator} needs {needed}, which are not in the dump; write "
+            "another estimator"
+        )
+    return changed, tuple(keys)
+
+
+def changes_verifier(keys: Sequence[str]) -> bool:
+    """Whether the keys say how texts are scored."""
+    return any(_below(key, node) for key in keys for node in VERIFIER_KEYS)
+
+
+def _check(key: str, config: DictConfig) -> None:
+    """Refuses what cannot be changed afterwards; unknown keys under `reward_model` are the typed config's business."""
+    allowed = key in REWARD_KEYS or key in _LOSS_KEYS or any(_below(key, node) for node in VERIFIER_KEYS)
+    if allowed or (key.startswith("algorithm.") and not _below(key, "algorithm.rollout_correction")):
+        return
+    if key.startswith("reward_model."):
+        if key.removeprefix("reward_model.") not in dotted_names(ClassmateRewardModelConfig):
+            return
+    elif not _exists(key, config):
+        raise ConfigError(f"{key}: unknown key; a replay takes reward_model.*, algorithm.* and reward.*")
+    raise ConfigError(
+        f"{key}: another value needs new generations (or has no part in the reward), which a dump cannot give; start a "
+        "run with it"
+    )
+
+
+def _exists(key: str, config: DictConfig) -> bool:
+    place, _, leaf = key.rpartition(".")
+    parent = OmegaConf.select(config, place) if place else config
+    return isinstance(parent, DictConfig) and leaf in parent
+
+
+def _below(key: str, node: str) -> bool:
+    return key == node or key.startswith(f"{node}.")
