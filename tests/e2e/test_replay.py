@@ -23,6 +23,7 @@ def run(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"{REWARD}.classmate_reward_type=random_truncate_remove_wo_cot",
         f"{REWARD}.use_classmate_main_cond=neg_classmate_when_main_incorrect",
         f"{REWARD}.add_consistency_reward=True",
+        f"{REWARD}.classmate_close_marker=always",
         "reward_model.classmate_generation_configs.num_return_sequences=2",
         "trainer.total_training_steps=1",
         graded_reward(folder),
@@ -55,10 +56,10 @@ def test_a_person_reads_a_row(run: Path) -> None:
 
 
 def test_other_options_by_hand(run: Path) -> None:
-    done = replayed(
-        run, "--step", 1, "--json", "reward_model.use_classmate_condition=always", "algorithm.adv_estimator=drgrpo",
-        f"{REWARD}.add_consistency_reward=False", f"{REWARD}.classmate_reward_weight=0.25",
-    )  # fmt: skip
+    options = ["reward_model.use_classmate_condition=always", "algorithm.adv_estimator=drgrpo"]
+    options += [f"{REWARD}.add_consistency_reward=False", f"{REWARD}.classmate_reward_weight=0.25"]
+    options += [f"{REWARD}.min_classmate_valid_fraction=0"]
+    done = replayed(run, "--step", 1, "--json", *options)
     assert done.returncode == 0, done.stderr[-2000:]
     changed = [row["record"] for row in json.loads(done.stdout)["rows"]]
     groups: dict[str, list[tuple[float, float | None]]] = {}
