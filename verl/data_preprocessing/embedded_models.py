@@ -150,7 +150,8 @@ def load_model(folder: Path) -> tuple["Qwen3ForCausalLM", "PreTrainedTokenizerFa
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    return AutoModelForCausalLM.from_pretrained(folder).eval(), tokenizer
 
 
 def generate(
@@ -170,6 +171,8 @@ def generate(
     if temperature > 0:
         sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     texts: list[str] = []
+    # Its annotation of `self` is of a protocol that the models of this version do not meet.
+    decoder: Any = model
     torch.manual_seed(seed)
     with torch.inference_mode():
         for start in range(0, len(prompts), batch_size):
@@ -180,6 +183,6 @@ def generate(
                 add_special_tokens=False,
                 return_token_type_ids=False,
             )
-            ids = model.generate(**batch, max_new_tokens=max_new_tokens, **sampling)
+            ids = decoder.generate(**batch, max_new_tokens=max_new_tokens, **sampling)
             texts += tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
     return texts

@@ -96,7 +96,8 @@ def make_world(folder: Path, spec: WorldSpec, *, force: bool = False) -> dict[st
 
 def _build(folder: Path, spec: WorldSpec) -> None:
     began = time.monotonic()
-    for split, count in (("train", spec.train_rows), ("val", spec.val_rows)):
+    counts: tuple[tuple[hinted_arithmetic.Split, int], ...] = (("train", spec.train_rows), ("val", spec.val_rows))
+    for split, count in counts:
         problems = [_problem(spec, split, i) for i in range(count)]
         rows = [hinted_arithmetic.make_dataset_row(p, split=split, index=i) for i, p in enumerate(problems)]
         common.write_parquet(rows, folder / f"{split}.parquet")

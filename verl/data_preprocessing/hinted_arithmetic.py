@@ -25,10 +25,11 @@ DATA_SOURCE = "hinted_arithmetic"
 VAL_SHARE_OF_OPERANDS = 0.1
 
 Split = Literal["train", "val"]
+Kind = Literal["add2", "add3", "sub2"]
 
 _NAMES = ("Tom", "Ann", "Ben", "Mia", "Sam", "Eva", "Leo", "Zoe")
 _THINGS = ("apples", "books", "coins", "pens", "cards", "shells", "stamps", "beads")
-_TEMPLATES = {
+_TEMPLATES: dict[Kind, tuple[str, ...]] = {
     "add2": (
         "{name} has {a} {things} and gets {b} more. How many {things} does {name} have?",
         "{name} finds {a} {things} on Monday and {b} on Friday. How many {things} in all?",
@@ -51,7 +52,7 @@ _LARGEST = {"add2": 98, "add3": 39, "sub2": 98}
 class Problem:
     """One word problem."""
 
-    kind: Literal["add2", "add3", "sub2"]
+    kind: Kind
     """Sum of two or three numbers, or a difference."""
     operands: tuple[int, ...]
     """Two-digit numbers in the order of the text."""

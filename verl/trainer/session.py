@@ -6,6 +6,7 @@
 
 import dataclasses
 import importlib.util
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -100,12 +101,12 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> Path:
         options["num_gpus"] = max(options.get("num_gpus") or 0, needed_gpus(config, reward))
     if os.environ.get("RAY_ADDRESS"):
         options = {"address": os.environ["RAY_ADDRESS"]}
-    context = ray.init(
+    context: Any = ray.init(
         **options,
         runtime_env=OmegaConf.to_container(runtime_env),
         include_dashboard=False,
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
     )
     check_ray_cpus(config, reward, ray.cluster_resources().get("CPU", 0))
     check_gpus(config, reward, ray.cluster_resources().get("GPU", 0))
