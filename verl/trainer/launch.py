@@ -6,6 +6,7 @@ for each second of import on a small machine), the progress bar is the driver's 
     >>> launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")
 """
 
+import bdb
 import contextlib
 import os
 import shutil
@@ -118,6 +119,9 @@ def run(config: DictConfig, trainer_name: str) -> None:
 
     notes = settle(config, reward, folder, trainer_name)
     clock.lap("script and imports")
+    if config.debug:
+        _debug(config, reward, folder, clock, notes, needs_classmates)
+        return
 
     failed: BaseException | None = None
     with Console.capture(folder.path / "logs" / "driver.log", config.trainer.console) as console:
@@ -158,6 +162,35 @@ def run(config: DictConfig, trainer_name: str) -> None:
             f"see {folder.path / 'logs' / 'driver.log'}, then start again to resume",
             1,
         )
+
+
+def _debug(
+    config: DictConfig,
+    reward: ClassmateRewardModelConfig,
+    folder: RunFolder,
+    clock: StartupClock,
+    notes: list[str],
+    trains_with_classmates: bool,
+) -> None:
+    """The same run in this process; nothing is redirected or caught, so that a debugger has the terminal."""
+    from verl.trainer.ppo.inprocess_trainer import InProcessTrainer
+    from verl.trainer.summary import print_summary
+
+    # Lines only: a progress bar would write over the debugger's prompt.
+    console = Console(sys.stdout, "plain")
+    _announce(console, config, reward, folder)
+    for note in [*notes, "debug       one process, one thread: breakpoint() works in any function"]:
+        console.line(note)
+    loggers.prepare_loggers(list(config.trainer.logger), folder.path / "logs", console.line)
+    trainer = InProcessTrainer(
+        config, trains_with_classmates=trains_with_classmates, folder=folder, console=console, clock=clock
+    )
+    try:
+        trainer.init_workers()
+        trainer.fit()
+    except bdb.BdbQuit:
+        raise KeyboardInterrupt from None
+    print_summary(console, folder)
 
 
 def _announce(console: Console, config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder) -> None:

@@ -80,6 +80,7 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
             "without classmates by python -m verl.trainer.qwen_main_ppo"
         )
     check_counts(config)
+    check_debug(config, reward)
     check_devices(config, reward)
     check_batch_sizes(config)
     check_loggers(config["trainer"]["logger"])
@@ -133,6 +134,34 @@ def check_supported(config: Mapping[str, Any], reward: ClassmateRewardModelConfi
             "trainer.deterministic=true needs hardware=cpu, actor_rollout_ref.rollout.name=hf and "
             "reward_model.classmate_backend=hf; vLLM's batches depend on timing"
         )
+
+
+def check_debug(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """What one process without Ray cannot do.
+
+    Raises:
+        ConfigError: naming the key and what to write instead.
+    """
+    if not config["debug"]:
+        return
+    data, trainer, policy = config["data"], config["trainer"], config["actor_rollout_ref"]
+    batch = data["train_batch_size"]
+    lora = policy["model"]["lora_rank"] or (policy["model"].get("lora") or {}).get("rank")
+    filters = config["algorithm"].get("filter_groups") or {}
+    refusals = [
+        (policy["rollout"]["name"] != "hf", "actor_rollout_ref.rollout.name", "hf"),
+        (any(resolved_backend(spec) != "hf" for spec in reward.classmates), "reward_model.classmate_backend", "hf"),
+        (trainer["n_gpus_per_node"] != 1, "trainer.n_gpus_per_node", 1),
+        (trainer["nnodes"] != 1, "trainer.nnodes", 1),
+        (batch % policy["actor"]["ppo_mini_batch_size"], "actor_rollout_ref.actor.ppo_mini_batch_size", batch),
+        (data.get("gen_batch_size") not in (None, batch), "data.gen_batch_size", "null"),
+        (lora, "actor_rollout_ref.model.lora_rank", 0),
+        (filters.get("enable"), "algorithm.filter_groups.enable", "false"),
+        (config.get("distillation", {}).get("enabled"), "distillation.enabled", "false"),
+    ]
+    for refused, key, instead in refusals:
+        if refused:
+            raise ConfigError(f"debug=true runs everything in one process, step by step; write {key}={instead}")
 
 
 def check_counts(config: Mapping[str, Any]) -> None:
@@ -197,6 +226,8 @@ def check_devices(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
         ConfigError: with the number that is needed, and the keys.
     """
     trainer = config["trainer"]
+    if config["debug"]:
+        return
     _check_widths(config, reward)
     if not os.environ.get("RAY_ADDRESS"):
         check_ray_cpus(config, reward, config["ray_kwargs"]["ray_init"]["num_cpus"])

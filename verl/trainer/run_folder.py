@@ -27,6 +27,7 @@ from verl.classmate.errors import ConfigError
 
 _IGNORED_KEYS = frozenset(
     {
+        "debug",
         "trainer.default_local_dir",
         "trainer.logger",
         "trainer.console",

@@ -11,6 +11,7 @@ restarted engine is found under the same name, and no handle has to travel.
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -467,19 +468,10 @@ class ClassmateGroup:
                     await member.handle.ready.remote()
 
     def _start_hf(self, member: _Member) -> None:
-        spec, on_gpu = member.engine.spec, self._device == "cuda"
-        dtype = self._reward_config.classmate_dtype
-        engine = EngineConfig(
-            model_path=spec.model,
-            dtype=("bfloat16" if on_gpu else "float32") if dtype == "auto" else dtype,
-            device="cuda" if on_gpu else "cpu",
-            max_model_len=self.max_model_len,
-            max_batch_size=self._reward_config.classmate_batch_size,
-            seed=self._reward_config.seed,
-            deterministic=bool(self._config.trainer.deterministic),
-            trust_remote_code=self._reward_config.classmate_trust_remote_code,
-            memory_fraction=spec.gpu_memory_utilization if on_gpu and member in self._pooled else None,
-        )
+        on_gpu = self._device == "cuda"
+        engine = hf_engine_config(self._config, self._reward_config, member.engine.spec)
+        if on_gpu and member in self._pooled:
+            engine = dataclasses.replace(engine, memory_fraction=member.engine.spec.gpu_memory_utilization)
         options: dict[str, Any] = {"num_cpus": DEDICATED_CPUS if member.engine.dedicated else 1}
         if member in self._pooled:
             groups = self._pool.get_placement_groups(device_name=self._device)
@@ -585,6 +577,24 @@ def context_length(config: DictConfig, reward_config: ClassmateRewardModelConfig
     """Most tokens of a classmate's prompt and answer together."""
     return reward_config.classmate_generation_configs.context_length(
         max_prompt_length=config.data.max_prompt_length, max_response_length=config.data.max_response_length
+    )
+
+
+def hf_engine_config(
+    config: DictConfig, reward_config: ClassmateRewardModelConfig, spec: ClassmateSpec
+) -> EngineConfig:
+    """The embedded engine of a classmate."""
+    on_gpu = get_device_name() == "cuda"
+    dtype = reward_config.classmate_dtype
+    return EngineConfig(
+        model_path=spec.model,
+        dtype=("bfloat16" if on_gpu else "float32") if dtype == "auto" else dtype,
+        device="cuda" if on_gpu else "cpu",
+        max_model_len=context_length(config, reward_config),
+        max_batch_size=reward_config.classmate_batch_size,
+        seed=reward_config.seed,
+        deterministic=bool(config.trainer.deterministic),
+        trust_remote_code=reward_config.classmate_trust_remote_code,
     )
 
 

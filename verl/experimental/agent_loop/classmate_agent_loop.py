@@ -18,7 +18,7 @@ import ray
 from omegaconf import DictConfig, OmegaConf
 from tensordict import NonTensorStack, TensorDict
 
-from verl.classmate.config import from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.seeds import request_seed
 from verl.classmate.views import derangement
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
@@ -89,9 +89,10 @@ def row_judge(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowJudg
 class ClassmateAgentLoop(SingleTurnAgentLoop):
     """Registered as `classmate_cot`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, judge: RowJudge | None = None, **kwargs: Any) -> None:
+        """As upstream; `judge` is the process's own when not given."""
         super().__init__(*args, **kwargs)
-        self.judge = row_judge(self.config, self.tokenizer, self.server_manager)
+        self.judge = judge or row_judge(self.config, self.tokenizer, self.server_manager)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
         """One response of the policy, what the classmates make of its CoT, and the reward.
@@ -210,9 +211,9 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(ClassmateAgentLoopWorker)
-        reward = from_mapping(OmegaConf.to_container(self.config.reward_model, resolve=True), require_classmates=False)
-        self._seed = reward.seed
-        self._pairs = reward.classmate_cot_reward_configs.classmate_reward_type == "help_other_questions"
+        self._reward = from_mapping(
+            OmegaConf.to_container(self.config.reward_model, resolve=True), require_classmates=False
+        )
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """Dispatches a batch without waiting, with our columns added."""
@@ -220,31 +221,34 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
         tu.assign_non_tensor_data(prompts, "is_validate", validate)
         tu.assign_non_tensor_data(prompts, "excluded_classmates", tuple(sorted(self.excluded_classmates())))
         tu.assign_non_tensor_data(prompts, "judged_later", self.judged_later)
-        prompts["partner"] = NonTensorStack(*self._partners(prompts, validate))
+        prompts["partner"] = NonTensorStack(*partners(prompts, self._reward, validate=validate))
         super().generate_sequences(prompts)
 
-    def _partners(self, prompts: TensorDict, validate: bool) -> list[str]:
-        """For each prompt the other one that `help_other_questions` pairs it with, as JSON; empty if there is none.
 
-        Validation pairs the same questions at every step, so that its curve has no noise of its own.
-        """
+def partners(prompts: TensorDict, reward: ClassmateRewardModelConfig, *, validate: bool) -> list[str]:
+    """For each prompt the other one that `help_other_questions` pairs it with, as JSON; empty if there is none.
+
+    Validation pairs the same questions at every step, so that its curve has no noise of its own.
+    """
+    pairs = []
+    if reward.classmate_cot_reward_configs.classmate_reward_type == "help_other_questions":
         step = 0 if validate else int(prompts["global_steps"])
-        partners = derangement(len(prompts), request_seed(self._seed, step, "partners", 0, 0, 0)) if self._pairs else []
-        if not partners:
-            return [""] * len(prompts)
-        columns = {name: list(prompts[name]) for name in ("raw_prompt", "data_source", "reward_model", "extra_info")}
-        return [
-            json.dumps(
-                {
-                    "question": columns["raw_prompt"][j][-1]["content"],
-                    "data_source": str(columns["data_source"][j]),
-                    "reward_model": columns["reward_model"][j],
-                    "extra_info": columns["extra_info"][j],
-                },
-                default=_plain,
-            )
-            for j in partners
-        ]
+        pairs = derangement(len(prompts), request_seed(reward.seed, step, "partners", 0, 0, 0))
+    if not pairs:
+        return [""] * len(prompts)
+    columns = {name: list(prompts[name]) for name in ("raw_prompt", "data_source", "reward_model", "extra_info")}
+    return [
+        json.dumps(
+            {
+                "question": columns["raw_prompt"][j][-1]["content"],
+                "data_source": str(columns["data_source"][j]),
+                "reward_model": columns["reward_model"][j],
+                "extra_info": columns["extra_info"][j],
+            },
+            default=_plain,
+        )
+        for j in pairs
+    ]
 
 
 def _plain(value: Any) -> Any:

@@ -388,9 +388,19 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """
         fields = ["uid", "rm_scores", "rollout_log_probs", "old_log_probs", *row_fields(self.advantage_config)]
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+        padding_B = torch.tensor([bool(tag.get("is_padding", False)) for tag in batch.tags])
+        return self._put(batch, self._advantages(rows, padding_B, metrics))
+
+    def _advantages(self, rows: TensorDict, padding_B: torch.Tensor, metrics: dict) -> dict[str, torch.Tensor]:
+        """`advantages` and `returns`, nested (B, R), and with rollout correction its masks and weights.
+
+        Args:
+            rows: `uid`, log-probs, `rm_scores` and `row_fields`, nested.
+            padding_B: rows that only fill the batch.
+            metrics: gets statistics of rewards and of the correction.
+        """
         nested_mask = rows["response_mask"]
         uids = np.array(rows.pop("uid").tolist(), dtype=object)
-        padding_B = torch.tensor([bool(tag.get("is_padding", False)) for tag in batch.tags])
         data = DataProto(batch=rows.to_padded_tensor())
 
         output_fields = ["advantages", "returns"]
@@ -409,8 +419,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         result = compute_advantage(inputs, self.advantage_config, self.config.algorithm)
         metrics.update(result.metrics)
         data.batch["advantages"], data.batch["returns"] = result.advantages_BR, result.returns_BR
-        output = {field: response_to_nested(data.batch[field], nested_mask) for field in output_fields}
-        return self._put(batch, output)
+        return {field: response_to_nested(data.batch[field], nested_mask) for field in output_fields}
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """Upstream's update, with the loss on the tokens of `token_level_main_reward_mode` only.
@@ -445,9 +454,19 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """Upstream's metrics plus ours; then writes the step down, shows its line and saves if that is due."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
-        segments = ["classmate_segments"] if self.advantage_config.per_segment else []
-        fields = ["extra_fields", "advantages", "classmate_mask", *segments]
-        rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
+        rows = tq.kv_batch_get(
+            keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields", "advantages", "classmate_mask"]
+        )
+        self._leave_step(rows, metrics, timing_raw)
+
+    def _leave_step(self, rows: TensorDict, metrics: dict, timing_raw: dict) -> None:
+        """Adds our metrics, writes the step down, shows its line and saves if that is due.
+
+        Args:
+            rows: `extra_fields`, `advantages` and `classmate_mask` of the step's real rows.
+            metrics: upstream's so far.
+            timing_raw: gets the time that saving took.
+        """
         extra_fields = rows.pop("extra_fields").tolist()
         infos, records = _split_extra_fields(extra_fields)
         columns = [rows[name].unbind() for name in ("advantages", "classmate_mask", *segments)]

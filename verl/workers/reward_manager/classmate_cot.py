@@ -9,6 +9,7 @@ and what is only logged is decided in `verl.classmate.scoring`, not here.
 """
 
 import asyncio
+import bdb
 import inspect
 import logging
 import math
@@ -167,6 +168,9 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             if isinstance(result, Mapping):
                 result = result["score"]
             score = None if result is None else float(result)
+        except bdb.BdbQuit:
+            # `q` at a breakpoint in a verifier ends the run, as it does anywhere else.
+            raise
         except Exception as error:
             logger.exception("the verifier of %s failed", task.data_source)
             return Verdict(error=f"{type(error).__name__}: {error}")

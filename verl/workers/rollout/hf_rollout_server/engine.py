@@ -79,6 +79,9 @@ class EngineConfig:
     """Run the Python code that comes with the model and its tokenizer."""
     memory_fraction: float | None = None
     """Most that this process may take of the GPU's memory, as a share; None means all that is free."""
+    own_thread: bool = True
+    """False: batches run in the thread that asks for them, where a debugger's breakpoint stops everything and an error
+    reaches the one who asked as it was raised."""
 
     def __post_init__(self) -> None:
         if self.max_batch_size < 1:
@@ -152,6 +155,10 @@ class HFEngine:
         self._last_arrival = 0.0
         self._closed = False
         self._changed = threading.Condition()
+        self._worker: threading.Thread | None = None
+        if not config.own_thread:
+            self._prepare_thread()
+            return
         ready: Future[None] = Future()
         self._worker = threading.Thread(target=self._work, args=(ready,), name="hf-engine", daemon=True)
         self._worker.start()
@@ -199,6 +206,12 @@ class HFEngine:
             ValueError: the prompt is empty, too long or holds a token id that the model lacks, or a seed is missing.
         """
         request = self._submit(prompt_ids, params, request_id)
+        if self._worker is None:
+            # What else is asked in this round of the event loop joins the batch.
+            await asyncio.sleep(0)
+            while not request.future.done():
+                self._run(self._take_batch())
+            return request.future.result()
         try:
             return await asyncio.wrap_future(request.future)
         except asyncio.CancelledError:
@@ -289,16 +302,20 @@ class HFEngine:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._worker.join()
+        if self._worker is not None:
+            self._worker.join()
 
     # The worker thread
 
-    def _work(self, ready: "Future[None]") -> None:
-        # The number of threads belongs to the calling thread, so it is set in this one.
+    def _prepare_thread(self) -> None:
+        """Sets torch up in the thread that runs the batches: the number of threads belongs to the calling one."""
         if (threads := 1 if self.config.deterministic else self.config.num_threads) is not None:
             torch.set_num_threads(threads)
+        self._fixed_rows = self._check_row_independence() if self.config.deterministic else 0
+
+    def _work(self, ready: "Future[None]") -> None:
         try:
-            self._fixed_rows = self._check_row_independence() if self.config.deterministic else 0
+            self._prepare_thread()
         except Exception as error:
             ready.set_exception(error)
             return
