@@ -7,13 +7,14 @@ error is raised where it happens instead of becoming an outcome or a line in ano
     >>> actor = training_worker(config, "actor")              # upstream's, world size 1
     >>> server = rollout_server(config)
     >>> load_weights(server, actor)
-    >>> client = InProcessClient(config, reward_config)       # asks the classmates
+    >>> client = InProcessClient(config, reward_config, classmate_servers(config, reward_config))
 """
 
 import asyncio
 import copy
 import dataclasses
 import os
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -105,14 +106,21 @@ def load_weights(server: HFServer, actor: ActorRolloutRefWorker, step: int) -> N
     asyncio.run(server.set_global_steps(step))
 
 
+def classmate_servers(config: DictConfig, reward_config: ClassmateRewardModelConfig) -> list[ClassmateWorker]:
+    """The classmates' engines, with their models loaded."""
+    engines = [hf_engine_config(config, reward_config, spec) for spec in reward_config.classmates]
+    return [ClassmateWorker(dataclasses.replace(engine, own_thread=False)) for engine in engines]
+
+
 class InProcessClient(ClassmateClient):
     """Asks classmates that live here. What goes wrong in one of them is raised, not an outcome."""
 
-    def __init__(self, config: DictConfig, reward_config: ClassmateRewardModelConfig) -> None:
-        """Loads the models."""
+    def __init__(
+        self, config: DictConfig, reward_config: ClassmateRewardModelConfig, servers: Sequence[HFServer]
+    ) -> None:
+        """`servers`: one per classmate."""
         super().__init__(reward_config, max_model_len=context_length(config, reward_config))
-        engines = [hf_engine_config(config, reward_config, spec) for spec in reward_config.classmates]
-        self._servers = [ClassmateWorker(dataclasses.replace(engine, own_thread=False)) for engine in engines]
+        self._servers = servers
 
     async def _one(self, classmate: int, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
         output = await self._servers[classmate].generate(prompt_ids, params, uuid4().hex)

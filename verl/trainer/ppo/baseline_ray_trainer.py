@@ -454,22 +454,26 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """Upstream's metrics plus ours; then writes the step down, shows its line and saves if that is due."""
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
-        rows = tq.kv_batch_get(
-            keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields", "advantages", "classmate_mask"]
-        )
+        rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=self._dumped_fields)
         self._leave_step(rows, metrics, timing_raw)
+
+    @property
+    def _dumped_fields(self) -> list[str]:
+        """Fields of a row that `_leave_step` reads."""
+        segments = ["classmate_segments"] if self.advantage_config.per_segment else []
+        return ["extra_fields", "advantages", "classmate_mask", *segments]
 
     def _leave_step(self, rows: TensorDict, metrics: dict, timing_raw: dict) -> None:
         """Adds our metrics, writes the step down, shows its line and saves if that is due.
 
         Args:
-            rows: `extra_fields`, `advantages` and `classmate_mask` of the step's real rows.
+            rows: `_dumped_fields` of the step's real rows.
             metrics: upstream's so far.
             timing_raw: gets the time that saving took.
         """
         extra_fields = rows.pop("extra_fields").tolist()
         infos, records = _split_extra_fields(extra_fields)
-        columns = [rows[name].unbind() for name in ("advantages", "classmate_mask", *segments)]
+        columns = [rows[name].unbind() for name in self._dumped_fields if name != "extra_fields"]
         for record, *tensors in zip(records, *columns, strict=True):
             record.update(recorded_advantages(*tensors, segments=len(record["segment_rewards"])))
         metrics.update(row_metrics(infos))

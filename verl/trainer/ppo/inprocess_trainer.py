@@ -41,6 +41,7 @@ from verl.utils.py_functional import rename_dict
 from verl.utils.tracking import Tracking
 from verl.workers.inprocess import (
     InProcessClient,
+    classmate_servers,
     critic_worker,
     join_alone,
     load_weights,
@@ -79,14 +80,10 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         join_alone(self.config.trainer.device)
         self._init_tokenizer()
         self._init_dataloader()
-        # Upstream's names: what saves and loads checkpoints calls the same methods on them.
-        self.actor_rollout_wg = training_worker(self.config, "actor")
-        self.ref_policy_wg = training_worker(self.config, "ref") if self.use_reference_policy else None
-        self.critic_wg = critic_worker(self.config) if self.use_critic else None
+        self._load_models()
         self._load_checkpoint()
-        self.server = rollout_server(self.config)
         load_weights(self.server, self.actor_rollout_wg, self.global_steps)
-        client = InProcessClient(self.config, self.reward_config)
+        client = InProcessClient(self.config, self.reward_config, self.classmate_servers)
         self.agent_loop = ClassmateAgentLoop(
             trainer_config=DictConfigWrap(config=self.config),
             server_manager=self.server,
@@ -98,6 +95,15 @@ class InProcessTrainer(BaselineRayPPOTrainer):
             judge=RowJudge.build(self.config, self.tokenizer, client),
         )
         self.agent_loop.loop = _OnTheSpot()
+
+    def _load_models(self) -> None:
+        """The policy as it is trained and as it answers, its frozen copy, the critic, and the classmates."""
+        # Upstream's names: what saves and loads checkpoints calls the same methods on them.
+        self.actor_rollout_wg = training_worker(self.config, "actor")
+        self.ref_policy_wg = training_worker(self.config, "ref") if self.use_reference_policy else None
+        self.critic_wg = critic_worker(self.config) if self.use_critic else None
+        self.server = rollout_server(self.config)
+        self.classmate_servers = classmate_servers(self.config, self.reward_config)
 
     def fit(self, agent_loop_manager: Any = None) -> None:
         """Trains to the end."""
@@ -158,7 +164,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
             with marked_timer("testing", timing):
                 metrics |= self._validate()
         metrics |= self._upstream_metrics(batch, metrics, timing)
-        self._leave_step(batch.select("extra_fields", "advantages", "classmate_mask"), metrics, timing)
+        self._leave_step(batch.select(*self._dumped_fields), metrics, timing)
         return metrics
 
     # Rows.
@@ -174,7 +180,9 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         partner_of = partners(prompts, self.reward_config)
         asked = []
         for i in range(len(prompts)):
-            columns = {key: value.data if isinstance(value, NonTensorData) else value for key, value in prompts[i].items()}
+            columns = {
+                key: value.data if isinstance(value, NonTensorData) else value for key, value in prompts[i].items()
+            }
             columns |= {"is_validate": validate, "excluded_classmates": (), "judged_later": False}
             columns |= {"partner": partner_of[i], GREEDY_SESSION: greedy}
             asked += [columns | {"session_id": session} for session in range(sessions)]
@@ -296,9 +304,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         metrics[f"perf/mfu/{role}"] = metrics.pop(f"{role}/mfu")
         return reduce_metrics(metrics)
 
-    def _upstream_metrics(
-        self, batch: TensorDict, metrics: dict[str, Any], timing: dict[str, float]
-    ) -> dict[str, Any]:
+    def _upstream_metrics(self, batch: TensorDict, metrics: dict[str, Any], timing: dict[str, float]) -> dict[str, Any]:
         """Upstream's metrics of a step: rewards, lengths, times."""
         names = {"prompts", "responses", "response_mask", "advantages", "returns", "values"} & set(batch.keys())
         prompt_length, response_length = (batch[name].offsets().diff() for name in ("prompts", "responses"))

@@ -1,0 +1,317 @@
+"""From the rows of a dump to their advantages: the specification's sections 3 and 4 again, in plain Python.
+
+One decision: this shares no line with `verl/`, not even an import, and knows only lists and floats. So it can agree
+with the trainer for no other reason than that both are right.
+
+    >>> expected = advantages(rows, Options(reward_type="vanilla_reward", ...))
+    >>> expected[0].off_cot, expected[0].on_cot, expected[0].segments
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+EPSILON = 1e-6
+NOT_ASKED = {"empty_cot", "unfinished_cot", "too_long", "no_partner"}
+POLICY_FAILURES = {"unfinished_cot", "no_answer"}
+STEP_WISE = "random_truncate_step_wise_utility"
+COMPARES_ROWS = {
+    *("rloo", "rloo_vectorized", "opo", "gpg", "grpo_passk", "grpo_vectorized", "reinforce_plus_plus_baseline"),
+}
+"""verl's estimators for which a row without another one of its prompt says nothing."""
+
+Values = list[float | None]
+"""One number per row; None where the row has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the advantages of a run depend on."""
+
+    reward_type: str
+    condition: str
+    estimator: str
+    token_mode: str = "classmate_partial"
+    aggregation: str = "mean"
+    fusion: str = "sum"
+    clamp: str = "none"
+    consistency: bool = False
+    weight: float = 1.0
+    consistency_weight: float = 1.0
+    main_weight: float = 1.0
+    threshold: float = 0.5
+    min_valid: float = 0.5
+    batch_norm: bool = True
+    norm_by_std: bool = True
+
+
+@dataclass(kw_only=True)
+class Rewards:
+    """The parts of one row's reward; None where there is none."""
+
+    main: float | None
+    correct: bool
+    asked: bool
+    classmate: float | None = None
+    segments: tuple[float | None, ...] = ()
+    consistency: float | None = None
+    fused: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """Advantages of one row."""
+
+    off_cot: float
+    """On tokens that no classmate has read."""
+    on_cot: float
+    """On those that were handed over."""
+    segments: tuple[float, ...] = ()
+    """On those of each segment, for step-wise utility."""
+
+
+def mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def deviation(values: Sequence[float]) -> float:
+    """With n - 1."""
+    centre = mean(values)
+    return math.sqrt(math.fsum((x - centre) ** 2 for x in values) / (len(values) - 1))
+
+
+def combined(values: Iterable[float | None], how: str) -> float | None:
+    """Mean or maximum of those that there are."""
+    there = [x for x in values if x is not None]
+    return None if not there else max(there) if how == "max" else mean(there)
+
+
+def difference(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first - second
+
+
+# Section 3: rewards.
+
+
+def rewards(row: dict[str, Any], options: Options) -> Rewards:
+    """The parts of a dumped row's reward, from scores and outcomes alone."""
+    main = row["main_score"]
+    if row["main_outcome"] in POLICY_FAILURES:
+        main = 0.0
+    elif row["main_outcome"] != "ok":
+        main = None
+    correct = main is not None and main >= options.threshold
+    samples = [sample for one in row["classmates"] for sample in one["samples"]]
+    result = Rewards(main=main, correct=correct, asked=any(s["outcome"] not in NOT_ASKED for s in samples))
+    if main is None:
+        return result
+    gamma = {
+        "always": 1.0,
+        "no_classmate": 0.0,
+        "no_classmate_when_main_incorrect": 1.0 if correct else 0.0,
+        "neg_classmate_when_main_incorrect": 1.0 if correct else -1.0,
+    }[options.condition]
+    views = 1 + max((len(one.get("further_prompts", ())) for one in row["classmates"]), default=0)
+
+    def of_view(one: dict[str, Any], view: int, key: str = "score") -> float | None:
+        return combined(
+            (s.get(key) if s["outcome"] == "ok" else None for s in one["samples"] if s.get("view", 0) == view), "mean"
+        )
+
+    compares = options.reward_type in ("remove_wo_cot", "random_truncate_remove_wo_cot", STEP_WISE)
+    gains = [
+        difference(of_view(one, 0), of_view(one, views - 1)) if compares else of_view(one, 0)
+        for one in row["classmates"]
+    ]
+    score = combined(gains, options.aggregation)
+    if options.consistency:
+        result.consistency = combined(
+            (of_view(one, 0, "consistency") for one in row["classmates"]), options.aggregation
+        )
+    result.fused = main
+    if score is not None:
+        result.classmate = gamma * score
+        best = gamma * max(gain for gain in gains if gain is not None)
+        result.fused = fused(main, result.classmate, best, options)
+        if options.reward_type == STEP_WISE:
+            # Views go from the longest prefix down to none: segment 1 is the step from none to the shortest.
+            steps = [
+                combined(
+                    (difference(of_view(one, k), of_view(one, k + 1)) for one in row["classmates"]),
+                    options.aggregation,
+                )
+                for k in reversed(range(views - 1))
+            ]
+            result.segments = tuple(None if step is None else gamma * step for step in steps)
+    if result.consistency is not None:
+        result.fused += options.consistency_weight * result.consistency
+    return result
+
+
+def fused(main: float, classmate: float, best: float, options: Options) -> float:
+    """F of section 3.3."""
+    if options.fusion == "weighted_average":
+        return (1 - options.weight) * main + options.weight * classmate
+    return main + options.weight * (best if options.fusion == "base_plus_max" else classmate)
+
+
+# Section 4: advantages.
+
+
+def normalised(values: Values, groups: Sequence[str], by_std: bool) -> list[float]:
+    """A(x): over the rows of each group that have a value; 0 for the others and for a lone one."""
+    result = [0.0] * len(values)
+    for group in set(groups):
+        rows = [i for i in range(len(values)) if groups[i] == group and values[i] is not None]
+        if len(rows) < 2:
+            continue
+        there = [values[i] for i in rows]
+        centre, scale = mean(there), deviation(there) + EPSILON if by_std else 1.0
+        for i in rows:
+            result[i] = (values[i] - centre) / scale
+    return result
+
+
+def normalised_segments(values: list[Values], groups: Sequence[str], by_std: bool) -> list[list[float]]:
+    """The same for a value per segment, where all segments of a prompt are one group."""
+    flat = normalised(
+        [x for row in values for x in row], [g for row, g in zip(values, groups, strict=True) for _ in row], by_std
+    )
+    numbers = iter(flat)
+    return [[next(numbers) for _ in row] for row in values]
+
+
+def advantages(rows: Sequence[dict[str, Any]], options: Options) -> list[Expected] | None:
+    """What each row's tokens are to get; None where it hangs on what no dump holds (a critic).
+
+    With `remax` the numbers of a prompt's rows are right up to a common summand, its baseline.
+    """
+    parts = [rewards(row, options) for row in rows]
+    groups = [row["uid"] for row in rows]
+    asked = [part for part in parts if part.main is not None and part.asked]
+    if sum(part.classmate is not None for part in parts) < options.min_valid * len(asked):
+        for part in parts:
+            part.classmate, part.segments, part.consistency = None, (None,) * len(part.segments), None
+    if options.estimator in ("gdpo_classmate", "gdpo_wo_bn", "grpo_main_classmate_separated"):
+        result = decoupled(parts, groups, options)
+    elif options.estimator in ("grpo", "grpo_w_classmate"):
+        result = of_fused(parts, groups, options)
+    else:
+        return of_verl(parts, groups, [row["response_tokens"] for row in rows], options)
+    if options.clamp == "non_neg_adv_when_main_correct":
+        result = [raised(one) if part.correct else one for one, part in zip(result, parts, strict=True)]
+    nothing = Expected(off_cot=0.0, on_cot=0.0)
+    return [nothing if part.main is None else one for one, part in zip(result, parts, strict=True)]
+
+
+def raised(one: Expected) -> Expected:
+    return Expected(
+        off_cot=max(one.off_cot, 0.0), on_cot=max(one.on_cot, 0.0), segments=tuple(max(x, 0.0) for x in one.segments)
+    )
+
+
+def decoupled(parts: list[Rewards], groups: list[str], options: Options) -> list[Expected]:
+    """GDPO and the separated GRPO: each part normalised on its own."""
+    gdpo = options.estimator != "grpo_main_classmate_separated"
+    by_std = gdpo or options.norm_by_std
+    main = normalised([part.main for part in parts], groups, by_std)
+    main = [(options.main_weight if gdpo else 1.0) * x for x in main]
+    agreement = normalised([part.consistency for part in parts], groups, by_std)
+    agreement = [options.consistency_weight * x for x in agreement]
+    floor: Callable[[float], float] = (lambda x: max(x, 0.0)) if options.clamp == "non_neg_cl" else (lambda x: x)
+    if options.reward_type == STEP_WISE:
+        given = [list(part.segments) for part in parts]
+        per_segment = [[floor(x) for x in row] for row in normalised_segments(given, groups, by_std)]
+        counts = [sum(x is not None for x in row) for row in given]
+        classmate = [math.fsum(row) / max(count, 1) for row, count in zip(per_segment, counts, strict=True)]
+    else:
+        per_segment = [[] for _ in parts]
+        classmate = [floor(x) for x in normalised([part.classmate for part in parts], groups, by_std)]
+    weight = options.weight
+    total = [r + weight * c + k for r, c, k in zip(main, classmate, agreement, strict=True)]
+    segments = [[r + weight * x + k for x in row] for r, row, k in zip(main, per_segment, agreement, strict=True)]
+    scale: Callable[[float], float] = lambda x: x  # noqa: E731
+    counted = [s for s, part in zip(total, parts, strict=True) if part.main is not None]
+    if options.estimator == "gdpo_classmate" and options.batch_norm and len(counted) > 1:
+        centre, spread = mean(counted), deviation(counted) + EPSILON
+        scale = lambda x: (x - centre) / spread  # noqa: E731
+    everywhere = options.token_mode == "all"
+    return [
+        Expected(off_cot=scale(s if everywhere else r), on_cot=scale(s), segments=tuple(scale(x) for x in row))
+        for r, s, row in zip(main, total, segments, strict=True)
+    ]
+
+
+def of_fused(parts: list[Rewards], groups: list[str], options: Options) -> list[Expected]:
+    """GRPO on F; `grpo_w_classmate` on F where the classmates read and on r elsewhere."""
+    whole = [part.classmate is not None and (part.consistency is not None or not options.consistency) for part in parts]
+    main = normalised([part.main for part in parts], groups, options.norm_by_std)
+    final = normalised(
+        [part.fused if ok else None for part, ok in zip(parts, whole, strict=True)], groups, options.norm_by_std
+    )
+    on = [f if ok else r for f, r, ok in zip(final, main, whole, strict=True)]
+    if options.estimator == "grpo" or options.token_mode == "all":
+        return [Expected(off_cot=x, on_cot=x, segments=(x,) * len(p.segments)) for x, p in zip(on, parts, strict=True)]
+    if options.reward_type != STEP_WISE:
+        return [Expected(off_cot=r, on_cot=x) for r, x in zip(main, on, strict=True)]
+    values = [
+        [
+            None
+            if u is None or not ok
+            else fused(part.main, u, u, options) + options.consistency_weight * (part.consistency or 0.0)
+            for u in part.segments
+        ]
+        for part, ok in zip(parts, whole, strict=True)
+    ]
+    per_segment = normalised_segments(values, groups, options.norm_by_std)
+    return [
+        Expected(
+            off_cot=r,
+            on_cot=math.nan,
+            segments=tuple(r if u is None else x for u, x in zip(given, numbers, strict=True)),
+        )
+        for r, given, numbers in zip(main, values, per_segment, strict=True)
+    ]
+
+
+def of_verl(parts: list[Rewards], groups: list[str], lengths: list[int], options: Options) -> list[Expected] | None:
+    """verl's own estimators on F, r where F lacks a part."""
+    name = options.estimator
+    if name == "gae":
+        return None
+    whole = [part.classmate is not None and (part.consistency is not None or not options.consistency) for part in parts]
+    score: Values = [part.fused if ok else part.main for part, ok in zip(parts, whole, strict=True)]
+    shown = [i for i, part in enumerate(parts) if part.main is not None]
+    members = {group: [i for i in shown if groups[i] == group] for group in set(groups)}
+    if name in COMPARES_ROWS:
+        shown = [i for i in shown if len(members[groups[i]]) > 1]
+    nonzero = sum(score[i] != 0 for i in shown)
+    result = [0.0] * len(parts)
+    for i in shown:
+        rows = members[groups[i]]
+        own, all_of = score[i], [score[j] for j in rows]
+        if name in ("rloo", "rloo_vectorized"):
+            result[i] = (own - mean(all_of)) * len(rows) / (len(rows) - 1)
+        elif name == "opo":
+            result[i] = own - math.fsum(lengths[j] * score[j] for j in rows) / sum(lengths[j] for j in rows)
+        elif name == "gpg":
+            result[i] = len(shown) / max(nonzero, 1) * (own - mean(all_of))
+        elif name == "grpo_vectorized":
+            result[i] = (own - mean(all_of)) / (deviation(all_of) + EPSILON)
+        elif name == "grpo_passk":
+            best, second = sorted(all_of, reverse=True)[:2]
+            result[i] = (best - second) / (deviation(all_of) + EPSILON) if own == best else 0.0
+        elif name == "reinforce_plus_plus_baseline":
+            result[i] = own - mean(all_of)
+        elif name in ("reinforce_plus_plus", "remax"):
+            result[i] = own
+        else:
+            raise AssertionError(f"{name} is not known here: write its formula down")
+    if name.startswith("reinforce_plus_plus"):
+        tokens = [result[i] for i in shown for _ in range(lengths[i])]
+        centre, spread = mean(tokens), math.sqrt(deviation(tokens) ** 2 + 1e-8)
+        result = [(x - centre) / spread if i in shown else 0.0 for i, x in enumerate(result)]
+    return [
+        Expected(off_cot=x, on_cot=x, segments=(x,) * len(part.segments)) for x, part in zip(result, parts, strict=True)
+    ]
