@@ -44,11 +44,12 @@ class Options:
     min_valid: float = 0.5
     batch_norm: bool = True
     norm_by_std: bool = True
+    segments: int = 2
 
 
 @dataclass(kw_only=True)
 class Rewards:
-    """The parts of one row's reward; None where there is none."""
+    """The parts of one row's reward; None where there is none. One segment each for what step-wise utility cuts."""
 
     main: float | None
     correct: bool
@@ -104,6 +105,8 @@ def rewards(row: dict[str, Any], options: Options) -> Rewards:
     correct = main is not None and main >= options.threshold
     samples = [sample for one in row["classmates"] for sample in one["samples"]]
     result = Rewards(main=main, correct=correct, asked=any(s["outcome"] not in NOT_ASKED for s in samples))
+    if options.reward_type == STEP_WISE:
+        result.segments = (None,) * options.segments
     if main is None:
         return result
     gamma = {
@@ -143,7 +146,8 @@ def rewards(row: dict[str, Any], options: Options) -> Rewards:
                 )
                 for k in reversed(range(views - 1))
             ]
-            result.segments = tuple(None if step is None else gamma * step for step in steps)
+            filled = tuple(None if step is None else gamma * step for step in steps)
+            result.segments = filled + result.segments[len(filled) :]
     if result.consistency is not None:
         result.fused += options.consistency_weight * result.consistency
     return result
@@ -201,7 +205,7 @@ def advantages(rows: Sequence[dict[str, Any]], options: Options) -> list[Expecte
         return of_verl(parts, groups, [row["response_tokens"] for row in rows], options)
     if options.clamp == "non_neg_adv_when_main_correct":
         result = [raised(one) if part.correct else one for one, part in zip(result, parts, strict=True)]
-    nothing = Expected(off_cot=0.0, on_cot=0.0)
+    nothing = Expected(off_cot=0.0, on_cot=0.0, segments=(0.0,) * options.segments)
     return [nothing if part.main is None else one for one, part in zip(result, parts, strict=True)]
 
 

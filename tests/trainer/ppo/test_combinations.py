@@ -265,20 +265,24 @@ def check(rows: list[dict[str, Any]], combination: Combination) -> None:
     )
     expected = advantages(rows, options)
     if expected is None:
-        assert any(row["advantage"] for row in rows), "some row is better than the critic thought"
+        read = [(row["advantage_on_cot"] or 0.0) * row["handed_over_tokens"] for row in rows]
+        other = [(row["advantage"] or 0.0) * (row["response_tokens"] - row["handed_over_tokens"]) for row in rows]
+        assert any(read) or any(other), "some row is better than the critic thought"
+        assert sum(read) + sum(other) == pytest.approx(0, abs=1e-3), "verl whitens it over all tokens"
         return
     shift: dict[str, float] = {}
     for row, one in zip(rows, expected, strict=True):
         if options.estimator == "remax" and row["main_valid"]:
             # The greedy response is not in the dump: its reward is what a prompt's rows have in common.
-            shift.setdefault(row["uid"], row["advantage"] - one.off_cot)
+            dumped = row["advantage"] if row["advantage"] is not None else row["advantage_on_cot"]
+            shift.setdefault(row["uid"], dumped - one.off_cot)
         common = shift.get(row["uid"], 0.0)
         segments = row.get("advantage_on_segments", ())
         if row["advantage"] is not None:
             assert row["advantage"] == near(one.off_cot + common), row
         if segments:
             assert [x for x in segments if x is not None] == [
-                near(y + common) for x, y in zip(segments, one.segments, strict=False) if x is not None
+                near(y + common) for x, y in zip(segments, one.segments, strict=True) if x is not None
             ], row
         elif row["advantage_on_cot"] is not None:
             assert row["advantage_on_cot"] == near(one.on_cot + common), row
