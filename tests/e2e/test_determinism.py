@@ -1,5 +1,6 @@
-"""`trainer.deterministic=true`: the same numbers in every run, also after `kill -9` and a new start."""
+"""`trainer.deterministic=true`: the same numbers in every run, after `kill -9` and a new start, and in debug mode."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -57,11 +58,39 @@ def test_same_numbers_in_every_run_and_after_kill_and_resume(world: World, tmp_p
     for step in (0, STEPS):
         assert rows(whole, step, validation=True) == rows(broken, step, validation=True)
 
+    # One process instead of Ray: from the start, and from a checkpoint of the run on Ray.
+    debug, later = tmp_path / "debug", tmp_path / "later"
+    finished([*MAIN, *arguments(debug), "debug=true"], log=tmp_path / "debug.txt")
+    assert not (debug / "logs" / "ray").exists()
+    shutil.copytree(whole, later, ignore=shutil.ignore_patterns(f"global_step_{STEPS}"))
+    (later / "latest_checkpointed_iteration.txt").write_text(str(SAVE_FREQ))
+    _unfinish(later)
+    terminal = finished([*MAIN, *arguments(later), "debug=true"], log=tmp_path / "later.txt")
+    assert f"(resumes at step {SAVE_FREQ})" in terminal
+    for step in range(1, STEPS + 1):
+        assert _dump(debug, step) == _dump(later, step) == _dump(whole, step)
+        numbers = _numbers(whole, step)
+        for folder in (debug, later):
+            mine = _numbers(folder, step)
+            assert mine == {key: numbers[key] for key in mine}
+    assert rows(debug, STEPS, validation=True) == rows(whole, STEPS, validation=True)
+    weights = Path(f"global_step_{STEPS}") / "actor" / "huggingface" / "model.safetensors"
+    assert (debug / weights).read_bytes() == (whole / weights).read_bytes()
+
+
+def _unfinish(folder: Path) -> None:
+    """Makes a finished run one that was killed."""
+    state = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**state, "state": "running", "pid": 0}))
+
+
+def _dump(folder: Path, step: int) -> bytes:
+    return (folder / "rollouts" / f"step_{step}.jsonl").read_bytes()
+
 
 def _assert_same(first: Path, second: Path, step: int) -> None:
     """Byte for byte, and to the last digit."""
-    dump = Path("rollouts") / f"step_{step}.jsonl"
-    assert (first / dump).read_bytes() == (second / dump).read_bytes()
+    assert _dump(first, step) == _dump(second, step)
     assert _numbers(first, step) == _numbers(second, step)
 
 

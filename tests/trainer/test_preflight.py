@@ -143,3 +143,28 @@ def test_batches_that_grow_by_tokens_and_references_that_do_not_exist_are_exempt
             actor_rollout_ref__ref__log_prob_micro_batch_size_per_gpu=96,
         )
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "instead"),
+    [
+        ("actor_rollout_ref__rollout__name", "vllm", "hf"),
+        ("trainer__n_gpus_per_node", 2, "1"),
+        ("trainer__nnodes", 2, "1"),
+        ("actor_rollout_ref__actor__ppo_mini_batch_size", 12, "16"),
+        ("data__gen_batch_size", 4, "null"),
+        ("actor_rollout_ref__model__lora_rank", 8, "0"),
+    ],
+)
+def test_what_one_process_cannot_do_is_refused_in_debug_mode(cpu_config, key, value, instead):
+    config = sizes(cpu_config, debug=True)
+    preflight.check_debug(config, classmates(2, "hf"))
+    refused = changed(config, **{key: value})
+    with pytest.raises(ConfigError, match=f"{key.replace('__', '.')}={instead}"):
+        preflight.check_debug(refused, classmates(2, "hf"))
+    preflight.check_debug(changed(refused, debug=False), classmates(2, "hf"))
+
+
+def test_classmates_on_vllm_are_refused_in_debug_mode(cpu_config):
+    with pytest.raises(ConfigError, match=r"reward_model\.classmate_backend=hf"):
+        preflight.check_debug(sizes(cpu_config, debug=True), classmates(1, "vllm"))

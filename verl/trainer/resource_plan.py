@@ -109,11 +109,12 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
         ]
     # Driver, two of the queue, training ranks, agent workers, one process an engine.
     backends = [rollout.name, *(engine.backend for engine in running)]
-    processes = 3 + ranks + rollout.agent.num_workers + len(backends)
+    processes = 1 if config.debug else 3 + ranks + rollout.agent.num_workers + len(backends)
     needed = processes * PROCESS_GIB + backends.count("vllm") * VLLM_CPU_GIB + certain_memory_gib(config, reward)
     total, free = memory_gib()
     lines.append(
-        f"memory       about {needed:.1f} GiB needed by {processes} processes; {total:.1f} GiB there, {free:.1f} free"
+        f"memory       about {needed:.1f} GiB needed by {_plural(processes, 'process', 'processes')}; "
+        f"{total:.1f} GiB there, {free:.1f} free"
     )
     if needed > free:
         lines.append(
@@ -142,8 +143,8 @@ def weights_gib(path: str, *, as_float32: bool) -> float | None:
     return size * (2 if as_float32 and stored in ("bfloat16", "float16") else 1)
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
+def _plural(count: int, noun: str, plural: str | None = None) -> str:
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
 def _size(gib: float) -> str:

@@ -1,6 +1,7 @@
 """The engine "hf" on a real model with random weights: what a caller gets, alone and among others."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,28 @@ def test_requests_that_arrive_together_run_as_one_batch(engine: HFEngine) -> Non
     outputs = _generate(engine, [(prompt, _params(seed)) for seed, prompt in enumerate(PROMPTS)])
     assert engine.batches == before + 1
     assert [len(output.token_ids) for output in outputs] == [12] * len(PROMPTS)
+
+
+def test_without_a_thread_of_its_own_batches_run_where_they_are_asked(
+    engine: HFEngine, model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [(prompt, _params(seed)) for seed, prompt in enumerate(PROMPTS)]
+    expected = _generate(engine, requests)
+    here = HFEngine.from_config(EngineConfig(model_path=str(model_path), own_thread=False))
+    threads = set()
+    here.model.register_forward_pre_hook(lambda *_: threads.add(threading.current_thread()))
+    outputs = _generate(here, requests)
+    assert [output.token_ids for output in outputs] == [output.token_ids for output in expected]
+    assert here.batches == 1
+    assert threads == {threading.current_thread()}
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise ZeroDivisionError("in the model")
+
+    monkeypatch.setattr(here.model, "forward", broken)
+    with pytest.raises(ZeroDivisionError, match="in the model"):
+        asyncio.run(here.generate(PROMPTS[0], _params(), "r"))
+    here.close()
 
 
 @pytest.mark.parametrize(("limit", "batches"), [({"max_batch_size": 6}, 4), ({"max_batch_tokens": 12 * (10 + 12)}, 2)])

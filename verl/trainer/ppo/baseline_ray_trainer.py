@@ -29,6 +29,7 @@ from transfer_queue import KVBatchMeta
 
 from verl.classmate import scoring
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, check_training, from_mapping
+from verl.classmate.errors import ConfigError
 from verl.classmate.seeds import row_key
 from verl.experimental.agent_loop.classmate_agent_loop import (
     ASKED_EARLY,
@@ -153,7 +154,13 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
     # Start.
 
     def init_workers(self) -> None:
-        """Starts Ray and the queue where the caller has not, then models, engines and classmates."""
+        """Starts Ray and the queue where the caller has not, then models, engines and classmates.
+
+        Raises:
+            ConfigError: with debug=true, which is for another trainer.
+        """
+        if self.config.debug:
+            raise ConfigError("debug=true is for verl.trainer.ppo.inprocess_trainer.InProcessTrainer; write false")
         if not ray.is_initialized():
             start_ray(self.config, self.reward_config)
         # The queue's actors start while the data is read; `_init_resource_pool_mgr` waits for them.
@@ -249,8 +256,6 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
                     f"data.max_prompt_length={self.config.data.max_prompt_length}"
                 )
         if self.steps_per_epoch == 0:
-            from verl.classmate.errors import ConfigError
-
             raise ConfigError(
                 f"data.train_files has {len(self.train_dataset)} usable rows, fewer than "
                 f"data.train_batch_size={self.config.data.train_batch_size}; write a smaller batch, or raise "
