@@ -98,6 +98,7 @@ def rollout_server(config: DictConfig) -> PolicyServer:
 
 def load_weights(server: HFServer, actor: ActorRolloutRefWorker, step: int) -> None:
     """Copies the policy's weights into its engine, where they are version `step`."""
+    assert actor.actor is not None, "the worker of the role `actor`"
     weights, _ = actor.actor.engine.get_per_tensor_param()
     loader = WeightLoader(server.engine.model)
     for name, tensor in weights:

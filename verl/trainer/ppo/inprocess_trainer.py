@@ -12,8 +12,10 @@ training worker, dump); ours here is only the order, as a loop to read from top 
 """
 
 import asyncio
+import bdb
+import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import numpy as np
@@ -188,6 +190,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
             asked += [columns | {"session_id": session} for session in range(sessions)]
 
         async def answer_all() -> list[dict[str, Any]]:
+            asyncio.get_running_loop().set_task_factory(_task_that_quits)  # type: ignore[arg-type]
             return await asyncio.gather(*(self._answer_one(params, columns) for columns in asked))
 
         return asyncio.run(answer_all())
@@ -323,8 +326,27 @@ class InProcessTrainer(BaselineRayPPOTrainer):
             | compute_data_metrics(batch=proto, use_critic=self.use_critic)
             | compute_timing_metrics(batch=proto, timing_raw=timing)
             | compute_throughout_metrics(batch=proto, timing_raw=timing, n_gpus=1)
-            | compute_variance_proxy_metrics(batch=proto, gradient_norm=metrics.get("actor/grad_norm"))
+            | compute_variance_proxy_metrics(batch=proto, gradient_norm=metrics.get("actor/grad_norm"))  # type: ignore[arg-type]
         )
+
+
+def _task_that_quits(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **kwargs: Any
+) -> asyncio.Task:
+    """A task in which `q` at a debugger's prompt ends the run at once, and not only the row where it was typed."""
+
+    async def run() -> Any:
+        try:
+            return await coroutine
+        except bdb.BdbQuit:
+            # asyncio does not keep this one for the result of the task, but it would go on about the other tasks.
+            logging.getLogger("asyncio").disabled = True
+            raise KeyboardInterrupt from None
+
+    task = asyncio.Task(run(), loop=loop, **kwargs)
+    # Python complains about a coroutine that was not begun when its task was cancelled.
+    task.add_done_callback(lambda _: coroutine.close())
+    return task
 
 
 class _OnTheSpot:
