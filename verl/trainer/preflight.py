@@ -150,7 +150,7 @@ def check_debug(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
     filters = config["algorithm"].get("filter_groups") or {}
     refusals = [
         (policy["rollout"]["name"] != "hf", "actor_rollout_ref.rollout.name", "hf"),
-        (any(resolved_backend(spec) != "hf" for spec in reward.classmates), "reward_model.classmate_backend", "hf"),
+        (any(resolved_backend(spec) == "vllm" for spec in reward.classmates), "reward_model.classmate_backend", "hf"),
         (trainer["n_gpus_per_node"] != 1, "trainer.n_gpus_per_node", 1),
         (trainer["nnodes"] != 1, "trainer.nnodes", 1),
         (batch % policy["actor"]["ppo_mini_batch_size"], "actor_rollout_ref.actor.ppo_mini_batch_size", batch),

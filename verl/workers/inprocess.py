@@ -7,14 +7,14 @@ error is raised where it happens instead of becoming an outcome or a line in ano
     >>> actor = training_worker(config, "actor")              # upstream's, world size 1
     >>> server = rollout_server(config)
     >>> load_weights(server, actor)
-    >>> client = InProcessClient(config, reward_config, classmate_servers(config, reward_config))
+    >>> client = InProcessClient(config, reward_config, classmate_servers(config, reward_config), server)
 """
 
 import asyncio
 import copy
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -23,10 +23,12 @@ import torch
 from omegaconf import DictConfig
 
 from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.device import get_nccl_backend
-from verl.workers.classmate_workers import ClassmateClient, ClassmateWorker, Reply, context_length, hf_engine_config
+from verl.workers.classmate_placement import resolved_backend
+from verl.workers.classmate_workers import ClassmateClient, ClassmateWorker, context_length, hf_engine_config
 from verl.workers.config import HFModelConfig, RolloutConfig, TrainingWorkerConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.hf_rollout_server.replica import engine_config
@@ -107,26 +109,37 @@ def load_weights(server: HFServer, actor: ActorRolloutRefWorker, step: int) -> N
     asyncio.run(server.set_global_steps(step))
 
 
-def classmate_servers(config: DictConfig, reward_config: ClassmateRewardModelConfig) -> list[ClassmateWorker]:
-    """The classmates' engines, with their models loaded."""
-    engines = [hf_engine_config(config, reward_config, spec) for spec in reward_config.classmates]
-    return [ClassmateWorker(dataclasses.replace(engine, own_thread=False)) for engine in engines]
+def classmate_servers(config: DictConfig, reward_config: ClassmateRewardModelConfig) -> dict[int, ClassmateWorker]:
+    """Engines of those classmates that need one, by their index, with their models loaded."""
+    servers = {}
+    for index, spec in enumerate(reward_config.classmates):
+        if resolved_backend(spec) == "hf":
+            engine = hf_engine_config(config, reward_config, spec)
+            servers[index] = ClassmateWorker(dataclasses.replace(engine, own_thread=False))
+    return servers
 
 
 class InProcessClient(ClassmateClient):
-    """Asks classmates that live here. What goes wrong in one of them is raised, not an outcome."""
+    """Asks classmates that live here, and remote ones. What goes wrong in one that lives here is raised."""
 
     def __init__(
-        self, config: DictConfig, reward_config: ClassmateRewardModelConfig, servers: Sequence[HFServer]
+        self,
+        config: DictConfig,
+        reward_config: ClassmateRewardModelConfig,
+        servers: Mapping[int, HFServer],
+        policy: PolicyServer,
     ) -> None:
-        """`servers`: one per classmate."""
+        """`servers` as made by `classmate_servers`; `policy` answers for live self-play."""
         super().__init__(reward_config, max_model_len=context_length(config, reward_config))
         self._servers = servers
+        self._policy_server = policy
 
     async def _one(self, classmate: int, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
-        output = await self._servers[classmate].generate(prompt_ids, params, uuid4().hex)
+        server = self._servers.get(classmate, self._policy_server)
+        output = await server.generate(request_id=uuid4().hex, prompt_ids=prompt_ids, sampling_params=params)
         return Reply(
             outcome=Outcome.ok,
             token_ids=tuple(output.token_ids),
             finish_reason=output.extra_fields["finish_reason"],
+            log_probs=tuple(output.log_probs or ()),
         )

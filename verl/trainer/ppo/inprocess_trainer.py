@@ -84,8 +84,9 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         self._init_dataloader()
         self._load_models()
         self._load_checkpoint()
+        self._guard_frozen_policy()
         load_weights(self.server, self.actor_rollout_wg, self.global_steps)
-        client = InProcessClient(self.config, self.reward_config, self.classmate_servers)
+        client = InProcessClient(self.config, self.reward_config, self.classmate_servers, self.server)
         self.agent_loop = ClassmateAgentLoop(
             trainer_config=DictConfigWrap(config=self.config),
             server_manager=self.server,
@@ -179,7 +180,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         greedy = rollout.n if self.advantage_config.adv_estimator == "remax" and not validate else None
         sessions = sampling.n + (greedy is not None)
         tu.assign_non_tensor_data(prompts, "global_steps", self.global_steps)
-        partner_of = partners(prompts, self.reward_config)
+        partner_of = partners(prompts, self.reward_config, validate=validate)
         asked = []
         for i in range(len(prompts)):
             columns = {

@@ -194,8 +194,8 @@ class HFEngine:
 
     @property
     def alive(self) -> bool:
-        """Whether the worker thread serves requests."""
-        return self._worker.is_alive() and not self._closed
+        """Whether requests are served, by the worker thread where there is one."""
+        return (self._worker is None or self._worker.is_alive()) and not self._closed
 
     # Requests
 
