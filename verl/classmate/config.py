@@ -5,7 +5,7 @@ dataclasses once, at start, and nothing behind it looks at a mapping again. Othe
 neither torch nor Ray nor vLLM, so that a wrong key is told before anything heavy starts.
 
     >>> overrides = resolve_aliases(["reward_model.use_classmate_condition=always"])   # before Hydra composes
-    >>> config = from_mapping(OmegaConf.to_container(hydra_config.reward_model, resolve=True))
+    >>> config = from_mapping(hydra_config.reward_model)
     >>> config.classmate_cot_reward_configs.use_classmate_main_cond
     'always'
 

@@ -106,7 +106,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
     from verl.workers.classmate_remote import with_hosted
 
     clock = StartupClock()
-    container = OmegaConf.to_container(config, resolve=True)
+    container: Any = OmegaConf.to_container(config, resolve=True)
     needs_classmates = trainer_name == "classmate_cot"
     reward = with_hosted(from_mapping(container["reward_model"], require_classmates=needs_classmates))
     check_training(container, reward)
@@ -137,9 +137,8 @@ def run(config: DictConfig, trainer_name: str) -> None:
                 import verl.trainer.ppo.classmate_cot_ray_trainer  # noqa: F401  registers both trainers
                 from verl.trainer.ppo.v1 import get_trainer_cls
 
-                trainer = get_trainer_cls(trainer_name)(
-                    config=config, folder=folder, console=console, clock=clock, classmates=classmates
-                )
+                trainer_cls: Any = get_trainer_cls(trainer_name)
+                trainer = trainer_cls(config=config, folder=folder, console=console, clock=clock, classmates=classmates)
                 trainer.init_workers()
                 trainer.fit()
         except (Exception, SystemExit) as error:

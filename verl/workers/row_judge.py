@@ -178,7 +178,7 @@ class RowJudge:
         Raises:
             ConfigError: a classmate that cannot be asked.
         """
-        container = OmegaConf.to_container(config, resolve=True)
+        container: Any = OmegaConf.to_container(config, resolve=True)
         reward = from_mapping(container["reward_model"], require_classmates=False)
         trust = reward.classmate_trust_remote_code
         tokenizers = tuple(

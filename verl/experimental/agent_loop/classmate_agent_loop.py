@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from tensordict import NonTensorStack, TensorDict
 
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
@@ -75,7 +75,7 @@ _JUDGES: dict[int, tuple[DictConfig, RowJudge]] = {}
 def row_judge(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowJudge:
     """The judge of `config` in this process; `policy` is the client of the rollout's servers (live self-play)."""
     if id(config) not in _JUDGES:
-        reward = from_mapping(OmegaConf.to_container(config.reward_model, resolve=True), require_classmates=False)
+        reward = from_mapping(config.reward_model, require_classmates=False)
         client = ClassmateClient(
             reward,
             max_model_len=context_length(config, reward),
@@ -211,9 +211,7 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(ClassmateAgentLoopWorker)
-        self._reward = from_mapping(
-            OmegaConf.to_container(self.config.reward_model, resolve=True), require_classmates=False
-        )
+        self._reward = from_mapping(self.config.reward_model, require_classmates=False)
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """Dispatches a batch without waiting, with our columns added."""

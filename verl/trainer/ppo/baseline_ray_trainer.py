@@ -90,7 +90,7 @@ class OrderedReplayBuffer(ReplayBuffer):
 class _RewardsComeLater(RewardLoopManager):
     """Tells upstream that no reward is computed while the policy is awake (it asks for these handles)."""
 
-    reward_loop_worker_handles = None
+    reward_loop_worker_handles = None  # type: ignore[assignment]
 
 
 def _row_order(key: str) -> tuple[int, str, int, int]:
@@ -131,7 +131,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         Raises:
             ConfigError: for impossible settings.
         """
-        container = OmegaConf.to_container(config, resolve=True)
+        container: Any = OmegaConf.to_container(config, resolve=True)
         self.reward_config: ClassmateRewardModelConfig = with_hosted(
             from_mapping(container["reward_model"], require_classmates=self.trains_with_classmates)
         )
@@ -179,7 +179,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         self.folder.finish()
 
     def _build_agent_loop_manager(self) -> Any:
-        manager_cls = load_class_from_fqn(
+        manager_cls: Any = load_class_from_fqn(
             self.config.actor_rollout_ref.rollout.agent.agent_loop_manager_class, "AgentLoopManager"
         )
         manager = manager_cls.create(

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from verl.classmate import cot
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
@@ -71,8 +71,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
     def __init__(self, config: DictConfig, tokenizer: Any, compute_score: RawRewardFn = None, **kwargs: Any) -> None:
         """As upstream; `compute_score` (sync or async) replaces the verifier when given."""
         super().__init__(config, tokenizer, compute_score)
-        container = OmegaConf.to_container(config.reward_model, resolve=True)
-        self.reward_config: ClassmateRewardModelConfig = from_mapping(container, require_classmates=False)
+        self.reward_config: ClassmateRewardModelConfig = from_mapping(config.reward_model, require_classmates=False)
 
     async def score(
         self,
