@@ -18,14 +18,15 @@ from omegaconf import DictConfig, open_dict
 from tensordict import NonTensorStack, TensorDict
 
 from tests.classmate.toy_tokenizers import TOKENIZERS
+from verl.classmate.config import from_mapping
 from verl.classmate.scoring import Outcome
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.experimental.agent_loop.classmate_agent_loop import (
     ASKED_EARLY,
     ClassmateAgentLoop,
-    ClassmateAgentLoopManager,
     ClassmateAgentLoopOutput,
     ClassmateAgentLoopWorker,
+    partners,
 )
 from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
 from verl.trainer.ppo.v1 import agent_loop_tq
@@ -363,11 +364,13 @@ def test_the_baseline_asks_in_validation_only(tmp_path: Path) -> None:
     assert len(run(config, ANSWERED, is_validate=True).classmates.requests) == 2
 
 
-def manager(**attributes: Any) -> ClassmateAgentLoopManager:
-    """A manager without Ray: what pairs questions looks at two settings."""
-    made = object.__new__(ClassmateAgentLoopManager)
-    vars(made).update({"_seed": 0, "_pairs": True} | attributes)
-    return made
+def paired(
+    prompts: TensorDict, *, kind: str = "help_other_questions", seed: int = 0, validate: bool = False
+) -> list[str]:
+    reward = from_mapping(
+        {"seed": seed, "classmate_cot_reward_configs": {"classmate_reward_type": kind}}, require_classmates=False
+    )
+    return partners(prompts, reward, validate=validate)
 
 
 def batch(size: int, *, step: int = 5, first: int = 0) -> TensorDict:
@@ -386,27 +389,27 @@ def batch(size: int, *, step: int = 5, first: int = 0) -> TensorDict:
 
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_every_question_is_paired_with_another_one_of_its_batch(size: int) -> None:
-    partners = [partner_from_json(text) for text in manager()._partners(batch(size), False)]
-    asked = [int(partner.question.removeprefix("question ")) for partner in partners if partner]
+    found = [partner_from_json(text) for text in paired(batch(size))]
+    asked = [int(partner.question.removeprefix("question ")) for partner in found if partner]
     assert sorted(asked) == list(range(size))
     assert not any(i == other for i, other in enumerate(asked))
-    for partner, other in zip(partners, asked, strict=True):
+    for partner, other in zip(found, asked, strict=True):
         assert partner is not None
         assert (partner.reward_model, partner.extra_info) == ({"ground_truth": str(other)}, {"index": other})
         assert partner.data_source == "hinted_arithmetic"
 
 
 def test_pairs_follow_from_seed_and_step_and_are_fixed_in_validation() -> None:
-    def pairs(step: int, validate: bool = False, **attributes: Any) -> list[str]:
-        return manager(**attributes)._partners(batch(8, step=step), validate)
+    def pairs(step: int, **options: Any) -> list[str]:
+        return paired(batch(8, step=step), **options)
 
     assert pairs(5) == pairs(5)
     assert len({tuple(pairs(step)) for step in range(20)}) > 15
-    assert pairs(5) != pairs(5, _seed=1)
+    assert pairs(5) != pairs(5, seed=1)
     assert pairs(5, validate=True) == pairs(9, validate=True)
 
 
 def test_a_batch_of_one_and_other_reward_types_have_no_partner() -> None:
-    assert manager()._partners(batch(1), False) == [""]
-    assert manager(_pairs=False)._partners(batch(3), False) == [""] * 3
+    assert paired(batch(1)) == [""]
+    assert paired(batch(3), kind="vanilla_reward") == [""] * 3
     assert partner_from_json("") is None
