@@ -440,3 +440,25 @@ def test_failures_of_every_view_are_counted_and_keys_stay_the_same() -> None:
                         config=config, samples=1, span=SPAN).extra_info()  # fmt: skip
     assert list(unasked) == list(full)
     assert math.isnan(unasked["classmate_alone_score"])
+
+
+def test_share_of_answers_that_were_cut_short() -> None:
+    reasons = ["length", "stop", "stop", None]
+    outcomes = [Outcome.ok, Outcome.ok, Outcome.no_answer, Outcome.timeout]
+    scores = score_row(
+        main_score=1.0,
+        main_outcome=Outcome.ok,
+        continuations=[
+            Continuation(classmate=i // 2, sample=i % 2, outcome=outcome, score=1.0, finish_reason=reason)
+            for i, (outcome, reason) in enumerate(zip(outcomes, reasons, strict=True))
+        ],
+        scale=BINARY,
+        config=ClassmateCotRewardConfig(),
+        weights=[1.0, 1.0],
+        samples=2,
+        span=SPAN,
+    )
+    assert scores.extra_info()["classmate_clip_ratio"] == pytest.approx(1 / 3), (
+        "an answer that never came has no length"
+    )
+    assert math.isnan(row(scores=[]).extra_info()["classmate_clip_ratio"])

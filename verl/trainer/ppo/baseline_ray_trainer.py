@@ -602,6 +602,9 @@ def row_metrics(infos: list[dict[str, float]]) -> dict[str, float]:
             prefix = _LENGTHS.get(key, f"critic/{key}")
             for name in ("mean", "max", "min", "std"):
                 metrics[f"{prefix}/{name}"] = float(getattr(values, name)())
+    clipped = [info["classmate_clip_ratio"] for info in infos if math.isfinite(info["classmate_clip_ratio"])]
+    if clipped:
+        metrics["response_length/classmate/clip_ratio"] = math.fsum(clipped) / len(clipped)
     return metrics | scoring.aggregate_metrics(infos)
 
 
