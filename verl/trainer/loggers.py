@@ -9,6 +9,8 @@ run then logs offline, and one line says so.
 
 import importlib.util
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,37 @@ from verl.classmate.errors import ConfigError
 
 NETWORK_TIMEOUT_S = 5.0
 """Wait for the answer of wandb's server."""
+
+CHECK_TIMEOUT_S = 60.0
+"""Wait for all that is asked about login and network, the import of wandb included."""
+
+# In a process of its own, which ends whatever wandb's service does: the service reads the mode when it starts, and one
+# that finds no network may not end when it is told to.
+_CHECK = """
+import os, sys
+
+def reason():
+    import requests, wandb
+    try:
+        if not wandb.login(prompt=False, verify=False):
+            return "no login: run `wandb login`"
+    except Exception as error:
+        return f"its login is no good ({type(error).__name__}): run `wandb login --relogin`"
+    url = wandb.setup().settings.base_url
+    try:
+        # Any answer will do; requests goes through the same proxies as wandb.
+        requests.head(url, timeout=float(sys.argv[1]))
+    except requests.RequestException:
+        return f"{url} cannot be reached"
+    try:
+        wandb.login(prompt=False, verify=True)
+    except Exception as error:
+        return f"{url} refuses the login ({type(error).__name__}): run `wandb login --relogin`"
+    return ""
+
+print("\\n" + reason(), flush=True)
+os._exit(0)
+"""
 
 _FOLDERS = {
     "wandb": ("WANDB_DIR", ""),
@@ -64,31 +97,22 @@ def prepare_loggers(loggers: list[str], logs: Path, say: Callable[[str], None]) 
     if "wandb" in loggers and os.environ.get("WANDB_MODE", "online") in ("online", "shared"):
         reason = _why_wandb_cannot_log()
         if reason:
-            import wandb
-
             os.environ["WANDB_MODE"] = "offline"
-            # wandb has read its environment by now; it does so again when it starts anew.
-            wandb.teardown()
             say(f"wandb logs offline ({reason}); upload later with `wandb sync`")
 
 
 def _why_wandb_cannot_log() -> str | None:
-    import requests
-    import wandb
-
     try:
-        if not wandb.login(prompt=False, verify=False):
-            return "no login: run `wandb login`"
-    except Exception as error:
-        return f"its login is no good ({type(error).__name__}): run `wandb login --relogin`"
-    url = wandb.setup().settings.base_url
-    try:
-        # Any answer will do; requests goes through the same proxies as wandb.
-        requests.head(url, timeout=NETWORK_TIMEOUT_S)
-    except requests.RequestException:
-        return f"{url} cannot be reached"
-    try:
-        wandb.login(prompt=False, verify=True)
-    except Exception as error:
-        return f"{url} refuses the login ({type(error).__name__}): run `wandb login --relogin`"
-    return None
+        done = subprocess.run(
+            [sys.executable, "-c", _CHECK, str(NETWORK_TIMEOUT_S)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=CHECK_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it did not answer within {CHECK_TIMEOUT_S:g} s"
+    if done.returncode != 0:
+        return "it does not start"
+    return done.stdout.rsplit("\n", 2)[-2] or None
