@@ -14,7 +14,7 @@ from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, Generati
 from verl.workers.rollout.hf_rollout_server.sampling import SamplingParams
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(torch.cuda.is_available(), reason="deterministic runs are refused on a GPU"),
 ]
 STEPS, NEW_TOKENS, LIVE = 2, 24, 1

@@ -17,7 +17,8 @@ def settled(tmp_path: Path, *overrides: str) -> tuple[DictConfig, list[str]]:
         "classmate_cot_ppo_trainer", "cpu", *resolve_aliases(overrides), f"trainer.default_local_dir={tmp_path / 'run'}"
     )
     folder = RunFolder.open(OmegaConf.to_container(config, resolve=True))
-    return config, settle(config, folder, "classmate_cot")
+    reward = from_mapping(config.reward_model, require_classmates=False)
+    return config, settle(config, reward, folder, "classmate_cot")
 
 
 def test_drgrpo_divides_by_a_constant(tmp_path: Path) -> None:
