@@ -122,12 +122,19 @@ def rewards(row: dict[str, Any], options: Options) -> Rewards:
             (s.get(key) if s["outcome"] == "ok" else None for s in one["samples"] if s.get("view", 0) == view), "mean"
         )
 
+    def gain(first: int, second: int) -> float | None:
+        """Between two views, over the classmates that answered both."""
+        pairs = [(of_view(one, first), of_view(one, second)) for one in row["classmates"]]
+        both = [pair for pair in pairs if None not in pair]
+        sides = [combined(scores, options.aggregation) for scores in zip(*both, strict=True)]
+        return difference(*sides) if sides else None
+
     compares = options.reward_type in ("remove_wo_cot", "random_truncate_remove_wo_cot", STEP_WISE)
     gains = [
         difference(of_view(one, 0), of_view(one, views - 1)) if compares else of_view(one, 0)
         for one in row["classmates"]
     ]
-    score = combined(gains, options.aggregation)
+    score = gain(0, views - 1) if compares else combined(gains, options.aggregation)
     if options.consistency:
         result.consistency = combined(
             (of_view(one, 0, "consistency") for one in row["classmates"]), options.aggregation
@@ -139,13 +146,7 @@ def rewards(row: dict[str, Any], options: Options) -> Rewards:
         result.fused = fused(main, result.classmate, best, options)
         if options.reward_type == STEP_WISE:
             # Views go from the longest prefix down to none: segment 1 is the step from none to the shortest.
-            steps = [
-                combined(
-                    (difference(of_view(one, k), of_view(one, k + 1)) for one in row["classmates"]),
-                    options.aggregation,
-                )
-                for k in reversed(range(views - 1))
-            ]
+            steps = [gain(k, k + 1) for k in reversed(range(views - 1))]
             filled = tuple(None if step is None else gamma * step for step in steps)
             result.segments = filled + result.segments[len(filled) :]
     if result.consistency is not None:
