@@ -23,6 +23,7 @@ from verl.workers.classmate_placement import (
 def run(gpus: int = 1, *, device: str = "cuda", policy: float = 0.4, rollout: str = "vllm") -> dict[str, Any]:
     return {
         "algorithm": {"adv_estimator": "grpo"},
+        "debug": False,
         "trainer": {"device": device, "n_gpus_per_node": gpus, "nnodes": 1},
         "actor_rollout_ref": {
             "model": {"path": "policy"},
