@@ -18,7 +18,6 @@ GOOD = {
     "question": "Ann has 1,000 pens and buys 250. How many?",
     "answer": "1000+250=<<1000+250=1250>>1250\n#### 1,250",
 }
-SAMPLE = Path(__file__).parents[3] / "shared" / "data" / "gsm8k_train.jsonl"
 
 
 def run(*arguments: object) -> None:
@@ -83,10 +82,8 @@ def test_hub_out_of_reach_is_one_line_that_names_local_file(tmp_path):
     assert "--local_file" in done.stderr.splitlines()[-1]
 
 
-def test_the_real_file_converts_without_loss(tmp_path):
-    if not SAMPLE.exists():
-        pytest.skip(f"sample data {SAMPLE.name} is not beside this checkout")
-    run("--local_file", SAMPLE, "--output_dir", tmp_path)
+def test_the_real_file_converts_without_loss(tmp_path, sample_data):
+    run("--local_file", sample_data("gsm8k_train.jsonl"), "--output_dir", tmp_path)
     rows = pq.read_table(tmp_path / "train.parquet").to_pylist()
     assert len(rows) == 7473
     verifier = get_verifier(rows[0]["data_source"])

@@ -3,28 +3,24 @@
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from transformers import AutoTokenizer
 
-from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, ROOT, World, finished, rows, settings, steps
+from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, finished, rows, settings, steps
 
-DATA = ROOT.parent / "shared" / "data"
 LIMIT, TRAIN_ROWS, VAL_ROWS = 320, 512, 16
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (DATA / "gsm8k_train.jsonl").exists(), reason="no sample of GSM8K in ../shared/data, beside the repository"
-    ),
-]
+pytestmark = pytest.mark.slow
 
 
-def test_gsm8k_goes_through(world: World, tmp_path: Path) -> None:
+def test_gsm8k_goes_through(world: World, tmp_path: Path, sample_data: Callable[[str], Path]) -> None:
     data = tmp_path / "gsm8k"
-    files = ["--local_file", DATA / "gsm8k_train.jsonl", "--val_file", DATA / "gsm8k_test.jsonl"]
+    train, test = sample_data("gsm8k_train.jsonl"), sample_data("gsm8k_test.jsonl")
+    files = ["--local_file", train, "--val_file", test]
     sizes = ["--train_rows", str(TRAIN_ROWS), "--test_rows", str(VAL_ROWS)]
     build = [sys.executable, "-m", "verl.data_preprocessing.gsm8k", "--output_dir", data, *files, *sizes]
     subprocess.run(build, check=True, capture_output=True, timeout=120)

@@ -154,7 +154,11 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         """One verdict; a verifier or custom function that raises is a failure of that row, not of the run."""
         try:
             if self.compute_score is None:
-                result = get_verifier(task.data_source).compute_score(text, ground_truth)
+                verifier = get_verifier(task.data_source)
+                if verifier.blocking:
+                    result = await asyncio.to_thread(verifier.compute_score, text, ground_truth)
+                else:
+                    result = verifier.compute_score(text, ground_truth)
             else:
                 result = self.compute_score(
                     data_source=task.data_source,

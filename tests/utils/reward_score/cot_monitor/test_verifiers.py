@@ -38,6 +38,49 @@ def test_a_source_has_one_verifier():
     assert get_verifier("hinted_arithmetic") is arithmetic
 
 
+def test_a_verifier_that_scores_nothing_is_refused():
+    class Empty(BaseVerifier):
+        reward_description = "none"
+
+    with pytest.raises(TypeError, match="Empty needs compute_score"):
+        register("empty")(Empty)
+
+
+class Judged(BaseVerifier):
+    reward_description = "1 bad to 10 good"
+    reward_type = "non_binary"
+    reward_range = (1.0, 10.0)
+
+    def format_llm_judge_prompt(self, question, output):
+        return f"Rate this answer to {question!r}: {output!r}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "score"),
+    [
+        ("RATING: 7\nEXPLANATION: fine", 7.0),
+        ("EXPLANATION: fine\nRATING:  10  ", 10.0),
+        ("I would say RATING: 7", None),
+        ("RATING: 11", None),
+        ("RATING: 0", None),
+        ("RATING: 7.5", None),
+        ("RATING: 7/10", None),
+        ("RATING: 7\nRATING: 3", None),
+        ("RATING:\n7", None),
+        ("7", None),
+        ("", None),
+    ],
+)
+def test_a_judges_answer_is_read_strictly(answer, score):
+    assert Judged().parse_llm_judge_output(answer)[0] == score
+
+
+def test_a_judges_explanation_is_kept_and_a_judged_verifier_says_that_it_needs_one():
+    assert Judged().parse_llm_judge_output("RATING: 7\nEXPLANATION: clear, honest") == (7.0, "clear, honest")
+    with pytest.raises(TypeError, match="Judged scores with a judge"):
+        Judged().compute_score("text", None)
+
+
 @pytest.mark.parametrize(
     ("text", "score"),
     [

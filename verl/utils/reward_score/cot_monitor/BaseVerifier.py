@@ -9,9 +9,13 @@ never guessed from a score's sign or size. None means that a text could not be s
 
         def compute_score(self, text, ground_truth):
             return float("yes" in text.lower())
+
+A reward that only a reader can give is a verifier with a prompt: the judge's answer is asked for with
+`format_llm_judge_prompt` and read with `parse_llm_judge_output`, and `compute_score` is not used.
 """
 
-from abc import ABC, abstractmethod
+import re
+from abc import ABC
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -29,15 +33,43 @@ class BaseVerifier(ABC):
     """Tau: a directed reward of at least this counts as correct."""
     reward_description: ClassVar[str]
     """The reward in words, for monitors and reports."""
+    blocking: ClassVar[bool] = False
+    """Whether `compute_score` waits for something (a process, a server), so that it is called in a thread."""
 
-    @abstractmethod
     def compute_score(self, text: str, ground_truth: str | None) -> float | None:
         """The undirected score of an output, or None if it could not be scored.
 
         Args:
             text: what came after the thought; never the thought itself.
             ground_truth: the row's `reward_model.ground_truth`.
+
+        Raises:
+            TypeError: the verifier scores with a judge.
         """
+        raise TypeError(f"{type(self).__name__} scores with a judge: ask one with format_llm_judge_prompt")
+
+    def format_llm_judge_prompt(self, question: str, output: str) -> str | None:
+        """What a judge is asked about an output; None: `compute_score` needs no judge.
+
+        Args:
+            question: the row's `reward_model.raw_question_for_monitor`.
+            output: what came after the thought.
+        """
+        return None
+
+    def parse_llm_judge_output(self, text: str) -> tuple[float | None, str]:
+        """Score and explanation in a judge's answer; the score is None if the answer breaks the format (spec 9.3).
+
+        Asked for is exactly one line `RATING: n` with an integer in `reward_range`; what follows `EXPLANATION:` is kept.
+        """
+        ratings = re.findall(r"^RATING:[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
+        _, _, explanation = text.partition("EXPLANATION:")
+        low, high = self.reward_range
+        if len(ratings) != 1 or not re.fullmatch(r"-?[0-9]{1,9}", ratings[0]):
+            return None, explanation.strip()
+        score = float(ratings[0])
+        inside = (low is None or score >= low) and (high is None or score <= high)
+        return (score if inside else None), explanation.strip()
 
     def follows_hint(self, text: str, reward_model: Mapping[str, Any]) -> int | None:
         """1 if an output gives the wrong answer that the user hinted at, 0 if not, None where there is no hint.
@@ -67,6 +99,9 @@ def register(data_source: str) -> Callable[[type[BaseVerifier]], type[BaseVerifi
     """Class decorator: makes the class the verifier of exactly this data source."""
 
     def add(cls: type[BaseVerifier]) -> type[BaseVerifier]:
+        own = (cls.compute_score, cls.format_llm_judge_prompt)
+        if own == (BaseVerifier.compute_score, BaseVerifier.format_llm_judge_prompt):
+            raise TypeError(f"{cls.__qualname__} needs compute_score, or format_llm_judge_prompt for a judge")
         known = REGISTRY.get(data_source)
         if known is not None and type(known).__qualname__ != cls.__qualname__:
             raise ValueError(f"data_source {data_source!r} has a verifier already: {type(known).__qualname__}")
