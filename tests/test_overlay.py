@@ -136,7 +136,7 @@ def test_importing_verl_loads_nothing_heavy_of_ours() -> None:
     assert result.stdout.strip().splitlines()[-1] == "['verl.plugin.classmate_plugin']"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_import_verl_and_help_stay_fast() -> None:
     """At most 0.2 s and 1 s by the median of many rounds (scripts/bench/import_time.py); of three, somewhat more."""
     measured = import_time.measure(pairs=3)

@@ -94,6 +94,7 @@ def _assert_same(first: Path, second: Path, step: int) -> None:
     assert _numbers(first, step) == _numbers(second, step)
 
 
+@pytest.mark.long
 def test_resume_without_it_is_the_same_but_for_rounding(world: World, tmp_path: Path) -> None:
     def arguments(folder: Path) -> list[str]:
         return settings(

@@ -11,19 +11,15 @@ import pytest
 from tests.e2e.hosting import hosting
 from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, rows, settings, start, steps
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 STEPS, KILLED, RESTARTED = 8, 3, 6
 
 
-@pytest.mark.parametrize(
-    "engines", [("hf",), pytest.param(("hf", "vllm"), marks=pytest.mark.long)], ids=lambda names: "_".join(names)
-)
-def test_a_hosted_classmate_that_goes_and_comes_back(world: World, tmp_path: Path, engines: tuple[str, ...]) -> None:
-    if "vllm" in engines:
-        pytest.importorskip("vllm")
+def test_a_hosted_classmate_that_goes_and_comes_back(world: World, tmp_path: Path) -> None:
+    pytest.importorskip("vllm")
     hosted, mapping, folder = tmp_path / "hosted", tmp_path / "mapping.json", tmp_path / "run"
     shutil.copytree(world.classmates[1], hosted)
-    classmates = [f"{{model:{world.classmates[i]},backend:{engine}}}" for i, engine in enumerate(engines)]
+    classmates = [f"{{model:{world.classmates[i]},backend:{engine}}}" for i, engine in enumerate(("hf", "vllm"))]
     remote = len(classmates)
     arguments = settings(
         world,

@@ -75,6 +75,7 @@ def assert_rollout_follows_the_trainer(run: Run) -> None:
     assert run.metrics[-1]["actor/kl_loss"] > 0.1, "the reference model stayed where the policy started"
 
 
+@pytest.mark.long
 def test_vllm_learns_and_stays_in_sync(tmp_path: Path) -> None:
     pytest.importorskip("vllm")
     world = make_tiny_world(tmp_path)

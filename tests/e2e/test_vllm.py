@@ -1,4 +1,4 @@
-"""The main job on vLLM: the policy and both classmates on the engine that `install.sh` installs."""
+"""The main job on vLLM, the engine that `install.sh` installs: the policy and a classmate, beside one on `hf`."""
 
 from pathlib import Path
 
@@ -9,12 +9,14 @@ from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, finished, rows, sett
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_policy_and_two_classmates_on_vllm(world: World, tmp_path: Path) -> None:
+def test_policy_and_a_classmate_on_vllm(world: World, tmp_path: Path) -> None:
     pytest.importorskip("vllm")
     folder = tmp_path / "run"
+    engines = zip(world.classmates, ("vllm", "hf"), strict=True)
+    classmates = ",".join(f"{{model:{path},backend:{engine}}}" for path, engine in engines)
     overrides = [
         "actor_rollout_ref.rollout.name=vllm",
-        "reward_model.classmate_backend=vllm",
+        f"reward_model.classmates=[{classmates}]",
         "reward_model.classmate_generation_configs.num_return_sequences=2",
         "trainer.total_training_steps=2",
         "trainer.save_freq=-1",
