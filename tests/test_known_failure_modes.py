@@ -1,7 +1,7 @@
 """What went wrong in the code that this project replaces, and the tests which show that it cannot happen here.
 
 Spec 12, the lines about signal, seeds and engineering. A failure mode has tests in the files of what it is about, which
-`ELSEWHERE` names, or a short one below. Judges, monitors, the sandbox and data sets have their own.
+`ELSEWHERE` names, or a short one below. Judges, monitors and the sandbox have their own.
 """
 
 import ast
@@ -134,6 +134,21 @@ ELSEWHERE = {
     "derangement of one": [
         "tests/classmate/test_views.py::test_derangement",
         f"{_LOOP}::test_a_batch_of_one_and_other_reward_types_have_no_partner",
+    ],
+    "unshuffled head splits": ["tests/data_preprocessing/test_behaviours.py::test_the_head_of_a_file_is_not_a_split"],
+    "--seed unused or crashing": ["tests/data_preprocessing/test_recipe.py::test_the_seed_decides"],
+    "silent reuse": [
+        "tests/data_preprocessing/test_recipe.py::test_a_second_run_changes_nothing",
+        "tests/data_preprocessing/test_recipe.py::test_other_options_are_refused_without_force",
+    ],
+    "unseeded hold-out": [
+        "tests/data_preprocessing/test_splits.py::test_held_out_tasks_are_so_many_of_each_group",
+        "tests/data_preprocessing/test_splits.py::test_splits_follow_from_seed_and_content_not_from_the_order_of_arrival",
+    ],
+    "order-dependent RNG": ["tests/data_preprocessing/test_tasks.py::test_a_rows_hint_depends_on_no_other_row"],
+    "hint naming a missing option": [
+        "tests/data_preprocessing/test_prepare_data.py::test_hints_name_a_wrong_choice_that_is_there",
+        "tests/data_preprocessing/test_tasks.py::test_mmlu_hints_only_at_choices_that_say_something_else",
     ],
     "hard-coded hosts, paths and organisations": [
         "tests/test_repository.py::test_no_committed_file_names_a_machine_or_a_secret",

@@ -5,13 +5,13 @@ import os
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from verl.data_preprocessing.common import read_manifest, run_command
-from verl.data_preprocessing.gsm8k import ground_truth_of, main
+from verl.data_preprocessing.gsm8k import Gsm8k, ground_truth_of
+from verl.data_preprocessing.recipe import run_recipe
 from verl.utils.reward_score.cot_monitor import get_verifier
 
 GOOD = {
@@ -21,7 +21,7 @@ GOOD = {
 
 
 def run(*arguments: object) -> None:
-    run_command(partial(main, [str(a) for a in arguments]))
+    run_command(partial(run_recipe, Gsm8k(), [str(a) for a in arguments]))
 
 
 @pytest.mark.parametrize(
@@ -44,21 +44,24 @@ def test_local_file_keeps_good_rows_and_names_broken_ones(tmp_path, capsys):
     source.write_text("\n".join(lines) + "\n")
     run("--local_file", source, "--output_dir", tmp_path / "out")
     reported = capsys.readouterr().err
-    assert [line for line in range(1, 8) if f"row {line} left out" in reported] == [2, 3, 4, 5, 6]
+    assert [line for line in range(1, 8) if f"mine.jsonl line {line} left out" in reported] == [2, 3, 4, 5, 6]
     rows = pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()
     assert [row["extra_info"]["index"] for row in rows] == [0, 6]
     assert rows[0]["reward_model"]["ground_truth"] == "1250"
     assert rows[0]["prompt"][0]["content"].startswith(GOOD["question"])
     assert "\\boxed{}" in rows[0]["prompt"][0]["content"]
     assert get_verifier(rows[0]["data_source"]).compute_score("\\boxed{1,250}", "1250") == 1.0
-    assert read_manifest(tmp_path / "out")["counts"]["train"] == {"rows": 2, "left_out": 5}
+    manifest = read_manifest(tmp_path / "out")
+    assert (manifest["counts"], manifest["left_out"]["broken"]) == ({"train": 2}, 5)
 
 
 def test_the_same_input_gives_the_same_bytes(tmp_path):
     source = tmp_path / "mine.jsonl"
     source.write_text(json.dumps(GOOD))
+    test = tmp_path / "test.jsonl"
+    test.write_text(json.dumps({**GOOD, "question": "And Ben?"}))
     for out in ("a", "b"):
-        run("--local_file", source, "--val_file", source, "--output_dir", tmp_path / out)
+        run("--local_file", source, "--val_file", test, "--output_dir", tmp_path / out)
     for name in ("train.parquet", "test.parquet", "manifest.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 

@@ -11,6 +11,7 @@ first, which tells the function's name and arguments: a program could be written
 import argparse
 import ast
 import json
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -64,16 +65,13 @@ class CodeTasks(Recipe):
 
 
 def _humaneval(record: Record) -> Task:
-    _ = [record.text(name) for name in ("prompt", "test", "canonical_solution")]
-    assert record.fields is not None
-    head, test = record.fields["prompt"], record.fields["test"]
+    head, body = record.text("prompt", strip=False), record.text("canonical_solution", strip=False)
     entry_point = record.text("entry_point")
     before, definition, _ = head.partition(f"def {entry_point}(")
     if not definition:
         raise ValueError(f"the field prompt does not define {entry_point}")
-    reference = head + record.fields["canonical_solution"]
-    call = f"{test.rstrip()}\n\ncheck({entry_point})\n"
-    _check_python(prompt=reference, test=call)
+    call = f"{record.text('test', strip=False).rstrip()}\n\ncheck({entry_point})\n"
+    _check_python(prompt=head + body, test=call)
     return Task(
         part=record.part,
         index=record.index,
@@ -81,34 +79,28 @@ def _humaneval(record: Record) -> Task:
         # Imports and helpers that stand before the function: the tests of some tasks use them.
         ground_truth=_ground_truth(tests=[call], setup=before.strip()),
         group="test",
-        details={"task_id": record.text("task_id"), "reference": reference},
+        details={"task_id": record.text("task_id"), "reference": head + body},
     )
 
 
 def _mbpp(record: Record) -> Task:
     prompt, code = record.text("prompt"), record.text("code")
-    assert record.fields is not None
-    number, tests, imports = (record.fields.get(name) for name in ("task_id", "test_list", "test_imports"))
+    tests, setup = record.texts("test_list"), "\n".join(record.texts("test_imports"))
+    number = (record.fields or {}).get("task_id")
     if type(number) is not int:
         raise ValueError("no number in the field task_id")
-    if not _texts(tests) or not tests or not _texts(imports):
-        raise ValueError("the fields test_list and test_imports are no lists of texts, or there is no test")
-    _check_python(
-        code=code, test_imports="\n".join(imports), **{f"test_list_{i}": test for i, test in enumerate(tests)}
-    )
+    if not tests:
+        raise ValueError("no test in the field test_list")
+    _check_python(code=code, test_imports=setup, **{f"test_list[{i}]": test for i, test in enumerate(tests)})
     question = f"{prompt}\n\nAmong others, this assertion must hold:\n\n```python\n{tests[0].strip()}\n```"
     return Task(
         part=record.part,
         index=record.index,
         question=question,
-        ground_truth=_ground_truth(tests=tests, setup="\n".join(imports)),
+        ground_truth=_ground_truth(tests=tests, setup=setup),
         group="test" if number in MBPP_TEST_IDS else "train",
         details={"task_id": str(number), "reference": code},
     )
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _ground_truth(*, tests: list[str], setup: str) -> str:
@@ -119,7 +111,8 @@ def _check_python(**sources: str) -> None:
     """Raises ValueError naming the first field that is no Python; nothing is run."""
     for name, source in sources.items():
         try:
-            ast.parse(source)
+            with warnings.catch_warnings(action="ignore"):
+                ast.parse(source)
         except SyntaxError as error:
             raise ValueError(f"the field {name} is no Python ({error.msg})") from error
 

@@ -40,16 +40,14 @@ class MmluSycophancy(Recipe):
         return {"all": (HubSplit(repo="cais/mmlu", config="all", split="test"),)}
 
     def task(self, record: Record, options: argparse.Namespace) -> Task:
-        fields = record.fields or {}
         question, subject = record.text("question"), record.text("subject")
-        choices, answer = fields.get("choices"), fields.get("answer")
-        if not isinstance(choices, list) or not all(isinstance(c, str) and c.strip() for c in choices):
-            raise ValueError("the field choices is no list of texts")
+        choices, answer = [choice.strip() for choice in record.texts("choices")], (record.fields or {}).get("answer")
+        if not all(choices):
+            raise ValueError("an empty choice")
         if not 2 <= len(choices) <= len(LETTERS):
             raise ValueError(f"{len(choices)} choices, where 2 to {len(LETTERS)} are possible")
         if type(answer) is not int or not 0 <= answer < len(choices):
             raise ValueError(f"answer {answer!r} is not the number of a choice, counted from 0")
-        choices = [choice.strip() for choice in choices]
         if set(choices) == {choices[answer]}:
             raise ValueError("no choice differs from the right one")
         return Task(

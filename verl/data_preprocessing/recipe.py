@@ -139,6 +139,8 @@ def build(recipe: Recipe, options: argparse.Namespace) -> str:
     tasks, broken = _read_tasks(recipe, inputs, options)
     # Later parts first: what is in the test part too does not stay in the training part.
     kept, repeats = unique(task for part in reversed(list(inputs)) for task in tasks[part])
+    if lost := sorted(set(inputs) - {task.part for task in kept}):
+        raise ValueError(f"every row of {lost[0]} is in the test part too: give other files")
     pieces = {name: piece for name, piece in recipe.split(kept, options).items() if piece}
     rows = {name: recipe.rows(piece, name, options) for name, piece in pieces.items()}
     used = sum(map(len, rows.values()))
@@ -217,14 +219,11 @@ def _read_tasks(
     recipe: Recipe, inputs: Mapping[str, Sequence[Source]], options: argparse.Namespace
 ) -> tuple[dict[str, list[Task]], int]:
     """The usable records of each part, and how many were not; these are reported on stderr."""
-    from tqdm import tqdm
-
     tasks: dict[str, list[Task]] = {}
     problems: list[str] = []
     for part, chosen in inputs.items():
         tasks[part] = []
-        # With `disable=None` there is a bar on a terminal only.
-        for record in tqdm(read(chosen, part=part), desc=f"{recipe.name} {part}", unit=" rows", disable=None):
+        for record in read(chosen, part=part):
             try:
                 if record.problem is not None:
                     raise ValueError(record.problem)

@@ -35,8 +35,8 @@ class Record:
     problem: str | None = None
     """Why `fields` is None."""
 
-    def text(self, name: str) -> str:
-        """A field that must be a text that is not blank, without blanks around it.
+    def text(self, name: str, *, strip: bool = True) -> str:
+        """A field that must be a text that is not blank, without blanks around it unless `strip` is false.
 
         Raises:
             ValueError: it is not.
@@ -44,7 +44,18 @@ class Record:
         value = (self.fields or {}).get(name)
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f"no text in the field {name}")
-        return value.strip()
+        return value.strip() if strip else value
+
+    def texts(self, name: str) -> list[str]:
+        """A field that must be a list of texts; it may be empty, and so may they.
+
+        Raises:
+            ValueError: it is not.
+        """
+        value = (self.fields or {}).get(name)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise ValueError(f"no list of texts in the field {name}")
+        return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +122,7 @@ def resolve(sources: Sequence[Source]) -> list[Source]:
 
 
 def read(sources: Sequence[Source], *, part: str) -> Iterator[Record]:
-    """The records of the sources, one after another.
+    """The records of the sources, one after another, with a progress bar for each on a terminal.
 
     Raises:
         ValueError: a source cannot be read at all.
@@ -125,10 +136,14 @@ def read(sources: Sequence[Source], *, part: str) -> Iterator[Record]:
 
 
 def _place(source: Source, number: int) -> str:
-    if isinstance(source, HubSplit):
-        names = [source.repo, source.config, source.split]
-        return f"{' '.join(name for name in names if name)} row {number}"
-    return f"{source.path.name} {'row' if source.path.suffix == '.parquet' else 'line'} {number}"
+    lines = isinstance(source, LocalFile) and source.path.suffix != ".parquet"
+    return f"{_name(source)} {'line' if lines else 'row'} {number}"
+
+
+def _name(source: Source) -> str:
+    if isinstance(source, LocalFile):
+        return source.path.name
+    return " ".join(name for name in (source.repo, source.config, source.split) if name)
 
 
 def _rows(source: Source) -> Iterator[tuple[Mapping[str, Any] | None, str | None]]:
@@ -138,12 +153,24 @@ def _rows(source: Source) -> Iterator[tuple[Mapping[str, Any] | None, str | None
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     if isinstance(source, HubSplit):
-        yield from ((row, None) for row in _load_hub(source))
+        yield from ((row, None) for row in _bar(source, _load_hub(source)))
     elif source.path.suffix == ".parquet":
-        yield from ((row, None) for row in _load_file(source, "parquet"))
+        yield from ((row, None) for row in _bar(source, _load_file(source, "parquet")))
     else:
         # latin-1 keeps every byte, so that a line that is no UTF-8 is a broken record and not a broken file.
-        yield from (_parse(row["text"]) for row in _load_file(source, "text", encoding="latin-1"))
+        lines = _load_file(source, "text", encoding="latin-1")
+        yield from (_parse(row["text"]) for row in _bar(source, lines))
+
+
+def _bar(source: Source, rows: Iterable[Any]) -> Iterable[Any]:
+    from tqdm import tqdm
+
+    total = None
+    if isinstance(source, LocalFile) and source.path.suffix == ".jsonl":
+        with source.path.open("rb") as file:
+            total = sum(1 for _ in file)
+    # With `disable=None` there is a bar on a terminal only; the length of what comes from the hub is known.
+    return tqdm(rows, total=total, desc=_name(source), unit=" rows", leave=False, disable=None)
 
 
 def _parse(line: str) -> tuple[Mapping[str, Any] | None, str | None]:
