@@ -236,7 +236,7 @@ def test_hints_name_a_wrong_choice_that_is_there(sampled: Path) -> None:
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 7])
 def test_reference_programs_pass_the_tests_of_their_rows(sampled: Path, step: int) -> None:
-    """The program without what stands before its function too, since the setup brings that."""
+    """For HumanEval without the helpers that stand before the function, since the setup brings those."""
     jobs = []
     for name in ("humaneval", "mbpp"):
         for rows in rows_of(sampled / name).values():
@@ -244,18 +244,16 @@ def test_reference_programs_pass_the_tests_of_their_rows(sampled: Path, step: in
                 truth, program = json.loads(row["reward_model"]["ground_truth"]), row["extra_info"]["reference"]
                 if name == "humaneval":
                     entry_point = truth["tests"][0].rstrip().rpartition("check(")[2].removesuffix(")")
-                    program = program[program.index(f"def {entry_point}(") :]
+                    before, definition, body = program.partition(f"def {entry_point}(")
+                    imports = [line for line in before.splitlines() if line.startswith(("import ", "from "))]
+                    program = "\n".join([*imports, definition + body])
                 else:
                     assert truth["tests"][0] in row["prompt"][-1]["content"]
                     assert not any(test in row["prompt"][-1]["content"] for test in truth["tests"][1:])
-                jobs.append([f"{truth['setup']}\n{program}", truth["tests"]])
+                jobs.append([f"{program}\n{truth['setup']}", truth["tests"]])
     assert len(jobs) == 132 + 347
-    helped = [job for job in jobs if "def " in job[0].partition("\ndef ")[0]]
-    assert helped
     command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", RUN_ALL]
-    done = subprocess.run(
-        command, input=json.dumps([*helped, *jobs[::step]]), capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run(command, input=json.dumps(jobs[::step]), capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.returncode) == ("", 0)
 
 

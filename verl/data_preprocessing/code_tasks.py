@@ -1,8 +1,8 @@
 """Programming tasks as parquet: HumanEval and MBPP, scored by running their tests in the sandbox.
 
-Decision: the ground truth is JSON, `{"tests": [...], "setup": ...}`. The setup runs first, then the policy's program,
-then one test; each test is text that can follow the program alone. Of MBPP's assertions the prompt shows only the
-first, which tells the function's name and arguments: a program could be written to fit those that it has seen.
+Decision: the ground truth is JSON, `{"tests": [...], "setup": ...}`. The policy's program runs first, then the setup
+(what the tests need besides the program), then one test. Of MBPP's assertions the prompt shows only the first, which
+tells the function's name and arguments: a program could be written to fit those that it has seen.
 
     python -m verl.data_preprocessing.code_tasks --dataset humaneval --output_dir data/humaneval
     python -m verl.data_preprocessing.code_tasks --dataset mbpp --output_dir data/mbpp --local_file sanitized.jsonl
