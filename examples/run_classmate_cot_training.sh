@@ -8,21 +8,10 @@
 # 5 to train. WORLD names another folder for the embedded world, SEED another seed of the training run.
 set -euo pipefail
 
-CLASSMATE_COT_STARTED_AT="${CLASSMATE_COT_STARTED_AT:-$(date +%s.%N)}"
-# Several processes share few cores; one thread each keeps them from waiting for one another.
-OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-TQ_NUM_THREADS="${TQ_NUM_THREADS:-1}"
-export CLASSMATE_COT_STARTED_AT OMP_NUM_THREADS TQ_NUM_THREADS
-
-root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+source "$(dirname "${BASH_SOURCE[0]}")/../my_scripts/common.sh"
 bash "$root/install.sh"
 python="$(bash "$root/scripts/find_python.sh")"
-world="${WORLD:-$root/data/embedded_world}"
-# The builder keeps a world that is whole and current; asking it costs seconds, so it is asked only when its code is newer.
-if [ -z "$(find "$world/manifest.json" -newer "$root/verl/data_preprocessing/embedded_world.py" 2>/dev/null)" ]; then
-    "$python" -m verl.data_preprocessing.hinted_arithmetic --output_dir "$world"
-    touch "$world/manifest.json"
-fi
+prepare_world
 
 if [ "${BASELINE:-0}" = 1 ]; then
     entry=(verl.trainer.qwen_main_ppo trainer.experiment_name=embedded_baseline)

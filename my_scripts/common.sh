@@ -1,0 +1,266 @@
+# shellcheck shell=bash
+# What the launch scripts share; sourced, never run. A script states what is its own and calls `train`:
+#
+#   source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+#   read_options "$@"
+#   use_rows helpful_instructions train dev
+#   train verl.trainer.qwen_main_ppo algorithm.adv_estimator=grpo
+#
+# Help is the comment at the top of a script and the options below, so that neither is written down twice.
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+name="$(basename "$0" .sh)"
+smoke=""
+dry_run=""
+overrides=()
+words=()
+model=""
+rows=()
+checkpoint_tracker=latest_checkpointed_iteration.txt
+
+CLASSMATE_COT_STARTED_AT="${CLASSMATE_COT_STARTED_AT:-$(date +%s.%N)}"
+# Several processes share few cores; one thread each keeps them from waiting for one another.
+OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+TQ_NUM_THREADS="${TQ_NUM_THREADS:-1}"
+export CLASSMATE_COT_STARTED_AT OMP_NUM_THREADS TQ_NUM_THREADS
+
+fail() {
+    echo "error: $*" >&2
+    exit 2
+}
+
+# The comment at the top of the script that the user started.
+print_header() {
+    sed -n '2,/^[^#]/{/^#/{s/^# \{0,1\}//;p}}' "$0"
+}
+
+print_help() {
+    print_header
+    cat <<'HELP'
+
+Options, each also an environment variable:
+  --model MODEL            MODEL       the policy to start from: a folder or a hub name
+  --classmates A[,B...]    CLASSMATES  the classmates, where the script trains with any
+  --gpus N                 N_GPUS      GPUs to train on; all that are visible, if not given
+  --data DIR               DATA        where my_scripts/prepare_data.sh put the data; data/ in the repository
+  --smoke                              a few steps in the embedded world: no GPU, no network, no judge
+  --dry-run                            prints the command and starts nothing
+  --help                               this text
+Any other argument is a Hydra override, such as trainer.total_epochs=1, and wins over what the script sets. Runs are
+written below outputs/ in the current folder; the same command resumes an interrupted one.
+HELP
+}
+
+# The value of an option, given as `--option VALUE` or `--option=VALUE`.
+option_value() {
+    [[ $# -ge 2 && -n "$2" ]] || fail "$1 needs a value; --help lists the options"
+    echo "$2"
+}
+
+# Fills `words` with the arguments, `--option=VALUE` parted in two; what comes behind `--` stays as it is.
+split_options() {
+    words=()
+    while [[ $# -gt 0 && "$1" != -- ]]; do
+        if [[ "$1" == --*=* ]]; then
+            words+=("${1%%=*}" "${1#*=}")
+        else
+            words+=("$1")
+        fi
+        shift
+    done
+    words+=("$@")
+}
+
+read_options() {
+    split_options "$@"
+    set -- "${words[@]}"
+    while [[ $# -gt 0 ]]; do
+        case "$1" in
+            --model) MODEL="$(option_value "${@:1:2}")" && shift ;;
+            --classmates) CLASSMATES="$(option_value "${@:1:2}")" && shift ;;
+            --gpus) N_GPUS="$(option_value "${@:1:2}")" && shift ;;
+            --data) DATA="$(option_value "${@:1:2}")" && shift ;;
+            --smoke) smoke=1 ;;
+            --dry-run) dry_run=1 ;;
+            -h | --help) print_help && exit 0 ;;
+            -*) fail "$1 is no option of this script; --help lists them, settings are written key=value" ;;
+            *=*) overrides+=("$1") ;;
+            *) fail "'$1' is no setting; write key=value, and --model NAME for the model" ;;
+        esac
+        shift
+    done
+    python="$(bash "$root/scripts/find_python.sh")"
+    if [[ -n "$smoke" ]]; then
+        name+="_smoke"
+        [[ -n "$dry_run" ]] || prepare_smoke_rows
+    fi
+}
+
+# Sets `world`, and builds the embedded world where there is none. Needs `python`.
+prepare_world() {
+    world="${WORLD:-${CLASSMATE_COT_TEST_WORLD:-$root/data/embedded_world}}"
+    # A world that a test run has built is taken as it is: it is smaller than what the builder would make of it.
+    [[ "$world" == "${CLASSMATE_COT_TEST_WORLD:-}" ]] && return
+    # The builder keeps a world that is whole and current; asking it costs seconds, so it is asked only when its code is newer.
+    if [[ -z "$(find "$world/manifest.json" -newer "$root/verl/data_preprocessing/embedded_world.py" 2>/dev/null)" ]]; then
+        "$python" -m verl.data_preprocessing.hinted_arithmetic --output_dir "$world"
+        touch "$world/manifest.json"
+    fi
+}
+
+# The world's problems with a wrong hint, beside it; a rule that sees who follows the hint stands in the judge's place.
+prepare_smoke_rows() {
+    prepare_world
+    DATA="${world}_sycophancy"
+    local maker="verl/data_preprocessing/hinted_arithmetic_sycophancy.py"
+    if [[ ! "$DATA/manifest.json" -nt "$world/manifest.json" || ! "$DATA/manifest.json" -nt "$root/$maker" ]]; then
+        "$python" -m verl.data_preprocessing.hinted_arithmetic_sycophancy --world "$world" --output_dir "$DATA"
+        touch "$DATA/manifest.json"
+    fi
+}
+
+is_given() {
+    local override
+    for override in "${overrides[@]}"; do
+        [[ "${override#"${override%%[!+]*}"}" == "$1="* ]] && return
+    done
+    return 1
+}
+
+# use_rows SET TRAIN_SPLIT VALIDATION_SPLIT
+use_rows() {
+    local folder="${DATA:-$root/data}/$1" key file
+    [[ -z "$smoke" ]] || folder="${DATA:-SMOKE_ROWS}"
+    rows=("data.train_files=$folder/$2.parquet" "data.val_files=$folder/$3.parquet")
+    [[ -z "$dry_run" ]] || return 0
+    for file in "${rows[@]}"; do
+        key="${file%%=*}" file="${file#*=}"
+        [[ -f "$file" ]] || is_given "$key" ||
+            fail "$file does not exist; run \`bash my_scripts/prepare_data.sh $1\`, or write $key=FILE.parquet"
+    done
+}
+
+# start_from MODEL: the policy, unless the user names one.
+start_from() {
+    model="${MODEL:-$1}"
+    [[ -z "$smoke" || -n "${MODEL:-}" ]] || model="${world:-WORLD}/models/policy"
+}
+
+# last_finished_run FOLDER: prints the newest run below it that ended and left a checkpoint, if there is one.
+last_finished_run() {
+    local state run=""
+    for state in "$1"/*/run.json; do
+        if grep -q '"state": "finished"' "$state" 2>/dev/null && [[ -f "${state%/*}/$checkpoint_tracker" ]]; then
+            run="${state%/*}"
+        fi
+    done
+    echo "$run"
+}
+
+# start_from_run SCRIPT: the last checkpoint of the last finished run of another script, unless the user names a model.
+start_from_run() {
+    local runs run
+    runs="outputs/classmate_cot/$1${smoke:+_smoke}"
+    model="${MODEL:-}"
+    [[ -z "$model" ]] || return 0
+    run="$(last_finished_run "$runs")"
+    if [[ -n "$run" ]]; then
+        model="$PWD/$run/global_step_$(cat "$run/$checkpoint_tracker")/actor/huggingface"
+        has_weights "$model" || fail "$model has no weights; run \`bash my_scripts/merge_fsdp_ckpts.sh $run\`"
+    elif [[ -n "$smoke" ]]; then
+        echo "no finished run below $runs: starts from the world's policy" >&2
+        start_from ""
+    else
+        fail "no finished run below $runs; run \`bash my_scripts/$1.sh\` here first, or name a model by --model"
+    fi
+}
+
+# Whether a folder holds all weights of a model.
+has_weights() {
+    local index="$1/model.safetensors.index.json" file
+    if [[ ! -f "$index" ]]; then
+        [[ -f "$1/model.safetensors" ]]
+        return
+    fi
+    while read -r file; do
+        [[ -f "$1/$file" ]] || return 1
+    done < <(grep -o 'model-[0-9]*-of-[0-9]*\.safetensors' "$index" | sort -u)
+}
+
+# train_with_classmates ENTRY_POINT [SETTING ...]: `train`, with the classmates of --classmates.
+train_with_classmates() {
+    local classmates="${CLASSMATES:-Qwen/Qwen3-0.6B}"
+    if [[ -n "$smoke" && -z "${CLASSMATES:-}" ]]; then
+        classmates="${world:-WORLD}/models/classmate_a,${world:-WORLD}/models/classmate_b"
+    fi
+    train "$@" "reward_model.classmate_model_name_or_path_list=[$classmates]"
+}
+
+visible_gpus() {
+    if [[ -n "${CUDA_VISIBLE_DEVICES+set}" ]]; then
+        tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c '^ *[^ -]' || true
+    else
+        (nvidia-smi -L 2>/dev/null || true) | grep -c '^GPU ' || true
+    fi
+}
+
+# train ENTRY_POINT [SETTING ...]: what all studies share, then the script's own settings, then the user's.
+train() {
+    local entry="$1" gpus mini_batch settings command
+    shift
+    gpus="${N_GPUS:-$(visible_gpus)}"
+    [[ "$gpus" =~ ^[0-9]+$ ]] || fail "--gpus=$gpus is no number of GPUs"
+    mini_batch=$((gpus > 1 ? 16 * gpus : 16))
+    settings=(
+        actor_rollout_ref.model.path="$model"
+        "${rows[@]}"
+        data.train_batch_size=64
+        data.max_response_length=3072
+        actor_rollout_ref.rollout.n=8
+        actor_rollout_ref.actor.optim.lr=1e-5
+        actor_rollout_ref.actor.ppo_mini_batch_size=$((mini_batch < 64 ? mini_batch : 64))
+        # Micro-batches are filled by tokens: rows differ in length by a factor of a hundred.
+        actor_rollout_ref.actor.use_dynamic_bsz=true
+        trainer.experiment_name="$name"
+    )
+    if [[ -z "$smoke" && "$gpus" -gt 0 ]]; then
+        settings+=(
+            hardware=gpu
+            trainer.n_gpus_per_node="$gpus"
+            actor_rollout_ref.actor.fsdp_config.param_offload=true
+            actor_rollout_ref.actor.fsdp_config.optimizer_offload=true
+            # The baseline's engine has the GPU to itself; beside classmates it takes a bit more than half, so that
+            # they can read while it writes.
+            actor_rollout_ref.rollout.gpu_memory_utilization="$([[ "$entry" == *classmate* ]] && echo 0.55 || echo 0.9)"
+        )
+        [[ "$entry" != *classmate* ]] || settings+=(reward_model.classmate_vllm_configs.gpu_memory_utilization=0.35)
+    elif [[ -z "$smoke" && -z "$dry_run" ]]; then
+        echo "no GPU is visible: this trains on the CPU, for days; --smoke shows the same path within a minute" >&2
+    fi
+    settings+=("$@")
+    [[ -z "$smoke" ]] || settings+=("${smoke_settings[@]}")
+    command=("$python" -m "$entry" "${settings[@]}" "${overrides[@]}")
+    if [[ -n "$dry_run" ]]; then
+        printf '%q ' "${command[@]}"
+        echo
+        return
+    fi
+    exec "${command[@]}"
+}
+
+# What --smoke makes smaller; everything else is the study's own.
+smoke_settings=(
+    hardware=cpu
+    data.train_batch_size=4
+    data.val_max_samples=8
+    data.max_prompt_length=128
+    data.max_response_length=64
+    actor_rollout_ref.rollout.n=4
+    actor_rollout_ref.actor.optim.lr=1e-4
+    actor_rollout_ref.actor.ppo_mini_batch_size=4
+    reward_model.classmate_generation_configs.max_new_tokens=24
+    trainer.total_training_steps=2
+    trainer.save_freq=2
+    trainer.test_freq=2
+)

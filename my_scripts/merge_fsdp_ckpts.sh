@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Merges the FSDP shards of checkpoints into model folders that transformers and vLLM load.
+#
+#   bash my_scripts/merge_fsdp_ckpts.sh MAIN_DIR [--step N] [--target DIR] [--repo_name NAME] [--force]
+#   bash my_scripts/merge_fsdp_ckpts.sh --smoke
+#
+#   MAIN_DIR            a run folder, with global_step_N in it
+#   --step N            only this step; all of them, if not given
+#   --target DIR        where the model of one step goes; global_step_N/actor/huggingface, if not given
+#   --repo_name NAME    then uploads them by upload_ckpts_to_huggingface.py
+#   --force             merges again what is merged
+#   --dry-run           prints the commands and starts nothing
+#   --smoke             merges a checkpoint of the warm-up's smoke run, and makes that first where there is none
+#
+# A step whose model folder holds all weights is left alone: runs write them by themselves, unless
+# actor_rollout_ref.actor.checkpoint.save_contents says otherwise. Merged weights are bf16.
+set -euo pipefail
+
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+main_dir="" step="" target="" repo_name="" force=""
+split_options "$@"
+set -- "${words[@]}"
+while [[ $# -gt 0 ]]; do
+    case "$1" in
+        --step) step="$(option_value "${@:1:2}")" && shift ;;
+        --target) target="$(option_value "${@:1:2}")" && shift ;;
+        --repo_name) repo_name="$(option_value "${@:1:2}")" && shift ;;
+        --force) force=1 ;;
+        --dry-run) dry_run=1 ;;
+        --smoke) smoke=1 ;;
+        -h | --help) print_header && exit 0 ;;
+        -*) fail "$1 is no option of this script; --help lists them" ;;
+        *) [[ -z "$main_dir" ]] || fail "two folders, $main_dir and $1; name one" && main_dir="$1" ;;
+    esac
+    shift
+done
+python="$(bash "$root/scripts/find_python.sh")"
+
+if [[ -n "$smoke" ]]; then
+    runs=outputs/classmate_cot/qwen3_warmup_sycophancy_smoke
+    [[ -n "$(last_finished_run "$runs")" ]] || bash "$root/my_scripts/qwen3_warmup_sycophancy.sh" --smoke
+    main_dir="$(last_finished_run "$runs")"
+    target="$main_dir/merged"
+    force=1
+fi
+[[ -n "$main_dir" ]] || fail "no folder is named; write bash my_scripts/merge_fsdp_ckpts.sh MAIN_DIR"
+
+if [[ -n "$step" ]]; then
+    steps=("$main_dir/global_step_$step")
+else
+    mapfile -t steps < <(find "$main_dir" -maxdepth 1 -name 'global_step_*' -type d | sort -V)
+    [[ ${#steps[@]} -gt 0 ]] || fail "$main_dir holds no global_step_N; name a run folder with checkpoints"
+fi
+[[ -z "$target" || ${#steps[@]} -eq 1 ]] || fail "--target is for one step, $main_dir has ${#steps[@]}; write --step N"
+
+# Upstream writes as it goes: only a whole merge is moved to where it is looked for, the index, which lists the rest, last.
+merge() {
+    local actor="$1" folder="$2" partial="$2.partial"
+    rm -rf "$partial"
+    "$python" -m verl.model_merger merge --backend fsdp --local_dir "$actor" --target_dir "$partial"
+    mkdir -p "$folder"
+    rm -f "$folder"/model*.safetensors "$folder"/model.safetensors.index.json
+    find "$partial" -mindepth 1 -maxdepth 1 ! -name '*.index.json' -exec mv -f -t "$folder" {} +
+    find "$partial" -mindepth 1 -maxdepth 1 -exec mv -f -t "$folder" {} +
+    rmdir "$partial"
+    has_weights "$folder" || fail "$folder lacks weights after merging"
+}
+
+for checkpoint in "${steps[@]}"; do
+    actor="$checkpoint/actor"
+    folder="${target:-$actor/huggingface}"
+    [[ -f "$actor/fsdp_config.json" ]] || fail "$actor holds no FSDP checkpoint (fsdp_config.json is missing)"
+    if [[ -z "$force" ]] && has_weights "$folder"; then
+        echo "$folder is whole; --force merges it again"
+    elif [[ -n "$dry_run" ]]; then
+        printf '%q ' "$python" -m verl.model_merger merge --backend fsdp --local_dir "$actor" --target_dir "$folder"
+        echo
+    else
+        merge "$actor" "$folder"
+        echo "merged $folder"
+    fi
+done
+
+if [[ -n "$repo_name" ]]; then
+    upload=("$python" "$root/upload_ckpts_to_huggingface.py" --root_path "$main_dir" --repo_name "$repo_name")
+    if [[ -n "$dry_run" ]]; then
+        printf '%q ' "${upload[@]}"
+        echo
+    else
+        exec "${upload[@]}"
+    fi
+fi
