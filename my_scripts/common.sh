@@ -77,13 +77,13 @@ read_options() {
     set -- "${words[@]}"
     while [[ $# -gt 0 ]]; do
         case "$1" in
-            --model) MODEL="$(option_value "${@:1:2}")" && shift ;;
-            --classmates) CLASSMATES="$(option_value "${@:1:2}")" && shift ;;
-            --gpus) N_GPUS="$(option_value "${@:1:2}")" && shift ;;
-            --data) DATA="$(option_value "${@:1:2}")" && shift ;;
+            --model) MODEL="$(option_value "$@")"; shift ;;
+            --classmates) CLASSMATES="$(option_value "$@")"; shift ;;
+            --gpus) N_GPUS="$(option_value "$@")"; shift ;;
+            --data) DATA="$(option_value "$@")"; shift ;;
             --smoke) smoke=1 ;;
             --dry-run) dry_run=1 ;;
-            -h | --help) print_help && exit 0 ;;
+            -h | --help) print_help; exit 0 ;;
             -*) fail "$1 is no option of this script; --help lists them, settings are written key=value" ;;
             *=*) overrides+=("$1") ;;
             *) fail "'$1' is no setting; write key=value, and --model NAME for the model" ;;
@@ -211,7 +211,8 @@ train() {
     shift
     gpus="${N_GPUS:-$(visible_gpus)}"
     [[ "$gpus" =~ ^[0-9]+$ ]] || fail "--gpus=$gpus is no number of GPUs"
-    mini_batch=$((gpus > 1 ? 16 * gpus : 16))
+    # 16 prompts for each GPU, and never more than the batch; every GPU gets as many.
+    mini_batch=$((gpus > 4 ? 64 / gpus * gpus : gpus > 1 ? 16 * gpus : 16))
     settings=(
         actor_rollout_ref.model.path="$model"
         "${rows[@]}"
@@ -219,7 +220,7 @@ train() {
         data.max_response_length=3072
         actor_rollout_ref.rollout.n=8
         actor_rollout_ref.actor.optim.lr=1e-5
-        actor_rollout_ref.actor.ppo_mini_batch_size=$((mini_batch < 64 ? mini_batch : 64))
+        actor_rollout_ref.actor.ppo_mini_batch_size="$mini_batch"
         # Micro-batches are filled by tokens: rows differ in length by a factor of a hundred.
         actor_rollout_ref.actor.use_dynamic_bsz=true
         trainer.experiment_name="$name"

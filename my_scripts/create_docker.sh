@@ -23,14 +23,14 @@ split_options "$@"
 set -- "${words[@]}"
 while [[ $# -gt 0 && "$1" != -- ]]; do
     case "$1" in
-        --name) container="$(option_value "${@:1:2}")" && shift ;;
-        --image) image="$(option_value "${@:1:2}")" && shift ;;
-        --data) data="$(option_value "${@:1:2}")" && shift ;;
-        --hf-cache) hf_cache="$(option_value "${@:1:2}")" && shift ;;
-        --shm-size) shm_size="$(option_value "${@:1:2}")" && shift ;;
-        --gpus) gpus="$(option_value "${@:1:2}")" && shift ;;
+        --name) container="$(option_value "$@")"; shift ;;
+        --image) image="$(option_value "$@")"; shift ;;
+        --data) data="$(option_value "$@")"; shift ;;
+        --hf-cache) hf_cache="$(option_value "$@")"; shift ;;
+        --shm-size) shm_size="$(option_value "$@")"; shift ;;
+        --gpus) gpus="$(option_value "$@")"; shift ;;
         --dry-run | --smoke) dry_run=1 ;;
-        -h | --help) print_header && exit 0 ;;
+        -h | --help) print_header; exit 0 ;;
         *) fail "$1 is no option of this script; --help lists them, docker's own come behind --" ;;
     esac
     shift

@@ -23,13 +23,13 @@ split_options "$@"
 set -- "${words[@]}"
 while [[ $# -gt 0 ]]; do
     case "$1" in
-        --step) step="$(option_value "${@:1:2}")" && shift ;;
-        --target) target="$(option_value "${@:1:2}")" && shift ;;
-        --repo_name) repo_name="$(option_value "${@:1:2}")" && shift ;;
+        --step) step="$(option_value "$@")"; shift ;;
+        --target) target="$(option_value "$@")"; shift ;;
+        --repo_name) repo_name="$(option_value "$@")"; shift ;;
         --force) force=1 ;;
         --dry-run) dry_run=1 ;;
         --smoke) smoke=1 ;;
-        -h | --help) print_header && exit 0 ;;
+        -h | --help) print_header; exit 0 ;;
         -*) fail "$1 is no option of this script; --help lists them" ;;
         *) [[ -z "$main_dir" ]] || fail "two folders, $main_dir and $1; name one" && main_dir="$1" ;;
     esac

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,19 +161,23 @@ class Run:
 
 
 @contextlib.contextmanager
-def start(arguments: list[str], *, log: Path) -> Iterator[Run]:
+def start(
+    arguments: list[str], *, log: Path, program: str = sys.executable, environment: Mapping[str, str] | None = None
+) -> Iterator[Run]:
     """Starts `python arguments`; what is left of it at the end of the block is killed.
 
     Args:
         arguments: a script, or `-m` and a module, and what it is given.
-        log: gets what the run prints.
+        log: gets what the run prints; the run starts in its folder.
+        program: another one than Python.
+        environment: in place of this process's own.
     """
     mark = uuid4().hex
     with log.open("w") as sink:
         process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [program, *arguments],
             cwd=log.parent,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TQ_NUM_THREADS": "1", _MARK: mark},
+            env={**(environment or os.environ), "OMP_NUM_THREADS": "1", "TQ_NUM_THREADS": "1", _MARK: mark},
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
