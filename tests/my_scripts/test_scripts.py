@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
@@ -189,14 +190,6 @@ def test_what_the_user_writes_wins(tmp_path: Path) -> None:
     assert [spec.model for spec in reward.classmates] == ["A", "B"]
 
 
-def test_the_users_rows_need_no_prepared_data(tmp_path: Path) -> None:
-    given = ["data.train_files=mine.parquet", "data.val_files=mine.parquet", "trainer.no_such_key=1"]
-    done = launch("qwen3_baseline_mmlu_sycophancy", *given, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "prepare_data" not in done.stderr
-    assert "trainer.no_such_key: unknown key" in done.stderr.splitlines()[-1], "the trainer has the next word"
-
-
 # Mistakes
 
 
@@ -215,6 +208,18 @@ def test_without_data_the_line_names_the_command_that_makes_it(name: str, tmp_pa
     line = refused(name, "--data", str(tmp_path), "--model=M", cwd=tmp_path)
     assert f"run `bash my_scripts/prepare_data.sh {dataset}`" in line
     assert "data.train_files=" in line
+
+
+def test_without_a_judge_the_line_names_the_keys(data: Path, models: Path, tmp_path: Path) -> None:
+    """The trainer says it, on the user's own rows as on prepared ones, before a model is looked at or Ray starts."""
+    pytest.importorskip("verl.utils.reward_score.cot_monitor.sycophancy")
+    rows = pq.read_table(data / "helpful_instructions" / "dev.parquet").to_pylist()
+    write_parquet([row | {"data_source": "sycophancy"} for row in rows], tmp_path / "mine.parquet")
+    given = ["data.train_files=mine.parquet", "data.val_files=mine.parquet", "--model=no/such/model"]
+    done = launch("qwen3_warmup_sycophancy", *given, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "reward_model.llm_judge_backend_type=" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "outputs").exists()
 
 
 @pytest.mark.parametrize(
