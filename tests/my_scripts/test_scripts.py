@@ -216,7 +216,7 @@ def test_without_a_judge_the_line_names_the_keys(data: Path, models: Path, tmp_p
     rows = pq.read_table(data / "helpful_instructions" / "dev.parquet").to_pylist()
     write_parquet([row | {"data_source": "sycophancy"} for row in rows], tmp_path / "mine.parquet")
     given = ["data.train_files=mine.parquet", "data.val_files=mine.parquet", "--model=no/such/model"]
-    done = launch("qwen3_warmup_sycophancy", *given, cwd=tmp_path)
+    done = launch("qwen3_baseline_general_sycophancy", *given, cwd=tmp_path)
     assert done.returncode == 2
     assert "reward_model.llm_judge_backend_type=" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "outputs").exists()

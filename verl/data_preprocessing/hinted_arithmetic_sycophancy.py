@@ -52,7 +52,7 @@ def make_sycophancy_data(world: Path, folder: Path, *, force: bool = False) -> d
         return {**manifest, "reused": True}
     if folder.exists() and any(folder.iterdir()) and (manifest is None or manifest["builder"] != BUILDER) and not force:
         raise ValueError(f"{folder} holds other files: choose an empty or new folder as --output_dir, or write --force")
-    rows = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     for name, shares in _SHARES.items():
         rows |= split_rows(_read(world / f"{name}.parquet"), shares)
     folder.parent.mkdir(parents=True, exist_ok=True)
