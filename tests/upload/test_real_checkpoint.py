@@ -20,6 +20,8 @@ pytestmark = pytest.mark.long
 def test_shards_are_merged_uploaded_and_load(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
     overrides = ["trainer.total_training_steps=1", "trainer.save_freq=1", "trainer.n_gpus_per_node=2"]
+    overrides += ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16"]
+    overrides += ["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16"]
     finished([*MAIN, *settings(world, run, *overrides)], log=tmp_path / "terminal.txt")
     folder = run / "global_step_1" / "actor"
     assert len(list(folder.glob("model_world_size_2_rank_*.pt"))) == 2
