@@ -142,7 +142,7 @@ def to_run() -> Iterator[object]:
                 yield pytest.param(command, id=command.place, marks=[pytest.mark.long] if is_long else [])
 
 
-@pytest.mark.parametrize("command", to_run())
+@pytest.mark.parametrize("command", list(to_run()))
 def test_it_runs(command: Command, a_run: Path) -> None:
     text = command.text.replace(" MODEL", f" {a_run / 'model'}").replace(" RUN/", f" {a_run}/")
     if "run_classmate_cot_training" in text:
