@@ -29,6 +29,8 @@ def main() -> None:
     if arguments.organization and "/" in arguments.repo_name:
         parser.error("--repo_name already names an organisation: leave out --organization")
 
+    from tqdm import tqdm
+
     from verl.data_preprocessing.common import run_command
     from verl.utils.checkpoint.hub_upload import Target, describe, read_folder, read_run, upload
 
@@ -45,7 +47,7 @@ def main() -> None:
         if arguments.dry_run:
             print("\n".join(describe(run, target)))
         else:
-            upload(run, target, say=lambda line: print(line, flush=True))
+            upload(run, target, say=tqdm.write)
 
     run_command(work)
 

@@ -141,7 +141,9 @@ def test_every_step_gets_a_branch_and_the_newest_main(
     assert not [request for request in hub.requests[before:] if "commit" in request or "/store/" in request]
 
 
-def test_killed_in_the_middle_and_resumed(hub: LocalHub, run: Path, tmp_path: Path) -> None:
+def test_killed_in_the_middle_and_resumed(
+    hub: LocalHub, run: Path, tmp_path: Path, command: Callable[..., tuple[str, str]]
+) -> None:
     folder = run / "global_step_2" / "actor" / "huggingface"
     weights = sorted(folder.glob("*.safetensors"))
     cut = hashlib.sha256(weights[1].read_bytes()).hexdigest()
@@ -161,26 +163,30 @@ def test_killed_in_the_middle_and_resumed(hub: LocalHub, run: Path, tmp_path: Pa
         return "close"
 
     hub.when = hold
-    arguments = [sys.executable, str(ROOT / "upload_ckpts_to_huggingface.py"), "--root_path", str(run)]
-    arguments += ["--repo_name", "lab/model"]
-    environment = os.environ | hub.environment(tmp_path / "home")
-    process = subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    arguments = ["--root_path", str(run), "--repo_name", "lab/model"]
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "upload_ckpts_to_huggingface.py"), *arguments],
+        env=os.environ | hub.environment(tmp_path / "home"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert halfway.wait(90)
     process.kill()
-    process.communicate()
+    _, shown_by_it = process.communicate()
+    assert shown_by_it == "", "no bar without a terminal"
     killed.set()
     assert others <= set(hub.stored)
     assert cut not in hub.stored
     assert set(hub.repositories["lab/model"].branches["global_step_2"]) == {".gitattributes"}, "nothing or all"
 
     before = len(hub.requests)
-    again = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=120)
-    assert again.returncode == 0, again.stderr
+    shown, error = command(*arguments)
+    assert not error
     assert_whole(hub, "lab/model", run, EVERYWHERE)
     assert set(hub.arrived.values()) == {1}, "nothing that had arrived was sent again"
-    assert again.stdout.splitlines()[0].endswith("files are there already")
+    assert shown.splitlines()[0].endswith("files are there already")
     assert not [r for r in hub.requests[before:] if r.endswith("/commit/global_step_1")]
-    assert again.stderr == "", "no bar without a terminal"
 
 
 def test_a_connection_that_breaks_is_taken_up_again(

@@ -8,6 +8,7 @@ keeps the large files that arrived, and they are not sent again.
     >>> upload(run, Target(repo_id="me/model", private=True), say=print)
 """
 
+import contextlib
 import fnmatch
 import hashlib
 import json
@@ -160,11 +161,10 @@ def _story(root: Path) -> dict[str, Any]:
     """Config and metrics of the run in `root`, as far as they are there."""
     config, metrics = root / "config.yaml", root / "metrics.jsonl"
     lines: list[Mapping[str, Any]] = []
-    for line in metrics.read_text().splitlines() if metrics.exists() else []:
-        try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:  # the last line of a run that was killed
-            continue
+    for text in metrics.read_text().splitlines() if metrics.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):  # the last line of a run that was killed
+            line = json.loads(text)
+            lines += [line] if "step" in line else []
     return {"config": (yaml.safe_load(config.read_text()) or {}) if config.exists() else {}, "metrics": tuple(lines)}
 
 
@@ -226,11 +226,11 @@ def describe(run: Run, target: Target) -> Iterator[str]:
         branches = ["main"] if target.main_only else [checkpoint.name, *(["main"] if is_newest else [])]
         files = model_files(checkpoint, run, target)
         size = sum(map(size_of, files.values()))
-        yield f"branch {' and '.join(branches)}: {len(files)} files, {_megabytes(size)}"
+        yield f"branch {' and '.join(branches)}: {len(files)} files, {_readable(size)}"
         if not has_whole_weights(checkpoint.model):
             yield f"  weights, merged first from the shards in {checkpoint.actor}"
         for path, content in files.items():
-            yield f"  {_megabytes(size_of(content)):>12}  {path}"
+            yield f"  {_readable(size_of(content)):>12}  {path}"
 
 
 def upload(run: Run, target: Target, *, say: Callable[[str], None]) -> None:
@@ -247,12 +247,11 @@ def upload(run: Run, target: Target, *, say: Callable[[str], None]) -> None:
     import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
-    from huggingface_hub.utils import disable_progress_bars, logging
+    from huggingface_hub.utils import disable_progress_bars
 
     on_terminal = sys.stderr.isatty()
     if not on_terminal:
         disable_progress_bars()
-    logging.set_verbosity_error()
     api = HfApi()
     repo_id = _open_repository(api, target)
     jobs = [("main" if target.main_only else checkpoint.name, checkpoint) for checkpoint in run.checkpoints]
@@ -261,10 +260,10 @@ def upload(run: Run, target: Target, *, say: Callable[[str], None]) -> None:
     for note in run.notes:
         say(note)
     for branch, checkpoint in tqdm(jobs, desc="branches", disable=not on_terminal):
-        if not has_whole_weights(checkpoint.model):
-            say(f"{checkpoint.name}: merging its shards")
-            merge(checkpoint)
         try:
+            if not has_whole_weights(checkpoint.model):
+                say(f"{checkpoint.name}: merging its shards")
+                merge(checkpoint)
             say(_bring(api, repo_id, branch, checkpoint, model_files(checkpoint, run, target)))
         except (HfHubHTTPError, httpx.HTTPError, RuntimeError, OSError) as error:
             raise ValueError(
@@ -331,7 +330,7 @@ def _bring(api: Any, repo_id: str, branch: str, checkpoint: Checkpoint, files: d
     if wrong:
         raise OSError(f"the hub does not hold what was sent: {', '.join(wrong)}")
     size = sum(size_of(files[path]) for path in additions)
-    return f"{branch}: {len(additions)} of {len(files)} files sent, {_megabytes(size)}{kept}"
+    return f"{branch}: {len(additions)} of {len(files)} files sent, {_readable(size)}{kept}"
 
 
 def _hashes(api: Any, repo_id: str, branch: str) -> dict[str, str]:
@@ -368,5 +367,5 @@ def _reason(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _megabytes(size: int) -> str:
+def _readable(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
