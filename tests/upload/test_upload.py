@@ -28,12 +28,12 @@ STEPS = (1, 2, 10)
 CONFIG = {
     "actor_rollout_ref": {"model": {"path": "Qwen/Qwen3-0.6B"}, "actor": {"optim": {"lr": 1e-5}}, "rollout": {"n": 8}},
     "algorithm": {"adv_estimator": "gdpo_classmate"},
-    "data": {"train_files": "/home/secret/train.parquet", "train_batch_size": 16},
+    "data": {"train_files": "/srv/secret/train.parquet", "train_batch_size": 16},
     "trainer": {"v1": {"trainer_mode": "classmate_cot"}},
     "reward_model": {
         "classmates": [],
         "classmate_cot_reward_configs": {
-            "classmate_model_name_or_path_list": ["meta-llama/Llama-3.2-1B-Instruct", "/home/secret/my_classmate"],
+            "classmate_model_name_or_path_list": ["meta-llama/Llama-3.2-1B-Instruct", "/srv/secret/my_classmate"],
             "classmate_reward_weight": 0.5,
             "self_play": "frozen",
         },
