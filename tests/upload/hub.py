@@ -89,13 +89,8 @@ class LocalHub:
         """Folder of the store of chunks, for clients that use one (without HF_HUB_DISABLE_XET)."""
         self._parts: dict[str, dict[int, bytes]] = {}
         self._lock = threading.Lock()
-        hub = self
-
-        class Handler(_Handler):
-            pass
-
-        Handler.hub = hub
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        handler = type("Handler", (_Handler,), {"hub": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
@@ -121,7 +116,7 @@ class LocalHub:
         """Status and JSON, or bytes."""
         for (method, pattern), reply in _ROUTES.items():
             if method == request.method and (match := re.fullmatch(pattern, request.path)):
-                with self._lock if method != "PUT" else threading.Lock():
+                with self._lock:
                     return reply(self, request, *map(unquote, match.groups()))
         return 404, {"error": f"no such page: {request.method} {request.path}"}
 
