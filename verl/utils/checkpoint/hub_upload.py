@@ -69,7 +69,7 @@ class Target:
     repo_id: str
     """`organisation/name`, or a name below the user who is logged in."""
     private: bool = False
-    """Visibility of a repository that is made."""
+    """Make the repository private, and refuse one that is public; False: the hub's default, most often public."""
     licence: str | None = None
     """The hub's identifier of a licence for the model card, such as `apache-2.0`; None: the card names none."""
     training_state: bool = False
@@ -220,7 +220,7 @@ def size_of(content: Content) -> int:
 def describe(run: Run, target: Target) -> Iterator[str]:
     """Lines of a dry run: what would be sent where. Touches nothing and asks nobody."""
     yield from run.notes
-    yield f"to {target.repo_id}, {'private' if target.private else 'public'} if it is made now"
+    yield f"to {target.repo_id}" + (", private" if target.private else "")
     for checkpoint in run.checkpoints:
         is_newest = checkpoint is run.checkpoints[-1]
         branches = ["main"] if target.main_only else [checkpoint.name, *(["main"] if is_newest else [])]
@@ -282,7 +282,8 @@ def _open_repository(api: Any, target: Target) -> str:
     try:
         user = api.whoami()["name"]
         repo_id = target.repo_id if "/" in target.repo_id else f"{user}/{target.repo_id}"
-        api.create_repo(repo_id, private=target.private, exist_ok=True)
+        # None is the hub's default, which an organisation may have set to private.
+        api.create_repo(repo_id, private=target.private or None, exist_ok=True)
         is_private = api.repo_info(repo_id).private
     except LocalTokenNotFoundError:
         raise ValueError("not logged in to the hub: run `hf auth login`, or set HF_TOKEN") from None
