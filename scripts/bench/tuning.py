@@ -55,7 +55,9 @@ def measure(folder: Path) -> dict[str, float]:
     return {label: curve[-1][1] for label, curve in curves.items()} | {
         "training, main reward": mean(line["critic/main_model_reward/mean"] for line in training),
         "training, classmate score": mean(line["critic/classmate_scores/mean"] for line in training),
-        "training, group std of W": mean(line["critic/weighted_classmate_group_reward_std/mean"] for line in training),
+        "training, group std of w W": mean(
+            line["critic/weighted_classmate_group_reward_std/mean"] for line in training
+        ),
         "training, answered": mean(line["classmate/valid_ratio"] for line in training),
     }
 
