@@ -58,7 +58,8 @@ def certain_memory_gib(config: Mapping[str, Any], reward: ClassmateRewardModelCo
     """Memory on the CPU of all weights whose size is known: the least that the run takes. 0 on a GPU."""
     if config["trainer"]["device"] != "cpu":
         return 0.0
-    needed = (weights_gib(config["actor_rollout_ref"]["model"]["path"], as_float32=True) or 0.0) * (TRAINING_COPIES + 1)
+    copies = TRAINING_COPIES + 1 + _has_reference(config)
+    needed = (weights_gib(config["actor_rollout_ref"]["model"]["path"], as_float32=True) or 0.0) * copies
     if config["algorithm"]["adv_estimator"] == "gae":
         needed += (weights_gib(config["critic"]["model"]["path"], as_float32=True) or 0.0) * TRAINING_COPIES
     return needed + sum(weights_gib(engine.spec.model, as_float32=True) or 0.0 for engine in engines(reward))
@@ -69,14 +70,21 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
     rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
     on_cpu, ranks = trainer.device == "cpu", trainer_gpus(config)
     where = "CPU" if on_cpu else _plural(ranks, "GPU")
-    policy = weights_gib(config.actor_rollout_ref.model.path, as_float32=on_cpu)
+    path = config.actor_rollout_ref.model.path
+    actor_fsdp = config.actor_rollout_ref.actor.fsdp_config
+    trained = weights_gib(path, as_float32=on_cpu or actor_fsdp.model_dtype == "fp32")
     training = f"{config.actor_rollout_ref.actor.strategy}, {_plural(ranks, 'rank')}"
     parts = [
-        ("policy, training", training, where, policy, TRAINING_COPIES, "weights, gradients, Adam"),
-        ("policy, rollout", rollout.name, where, policy, 1, ""),
+        ("policy, training", training, where, trained, TRAINING_COPIES, "weights, gradients, Adam"),
+        ("policy, rollout", rollout.name, where, weights_gib(path, as_float32=on_cpu), 1, ""),
     ]
+    if _has_reference(config):
+        ref_fsdp = config.actor_rollout_ref.ref.fsdp_config
+        reference = weights_gib(path, as_float32=on_cpu or ref_fsdp.model_dtype == "fp32")
+        # Upstream's FSDP2 keeps a model that is not trained in the host's memory.
+        parts.insert(1, ("reference", training, "CPU", reference, 1, "start weights"))
     if config.algorithm.adv_estimator == "gae":
-        critic = weights_gib(config.critic.model.path, as_float32=on_cpu)
+        critic = weights_gib(config.critic.model.path, as_float32=on_cpu or config.critic.fsdp.model_dtype == "fp32")
         parts.insert(1, ("critic, training", training, where, critic, TRAINING_COPIES, "weights, gradients, Adam"))
     running = engines(reward)
     for index, spec in enumerate(reward.classmates):
@@ -121,6 +129,11 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
             "warning: memory may not suffice; close other programs, take smaller models, fewer classmates or engine hf"
         )
     return lines
+
+
+def _has_reference(config: Mapping[str, Any]) -> bool:
+    """Whether the start weights stay beside the trained ones, for a KL term."""
+    return bool(config["actor_rollout_ref"]["actor"]["use_kl_loss"] or config["algorithm"]["use_kl_in_reward"])
 
 
 def _own_place(width: int, on_cpu: bool) -> str:

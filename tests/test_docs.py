@@ -1,0 +1,319 @@
+"""What the documents say is so: commands run, paths exist, messages are ours, numbers come out.
+
+One decision: each command in a bash block of a document is run here when it is cheap (`RUN`), or claimed by a test that
+runs it (`CLAIMS`), or marked in the document with `# needs a GPU` or `# needs a network`. A new command that is none of
+these fails.
+"""
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = [ROOT / "README.md", ROOT / "CLAUDE.md", *sorted((ROOT / "docs").glob("*.md"))]
+MARKS = ("needs a GPU", "needs a network")
+
+CLAIMS = {
+    r"bash tests/run\.sh.*|bash scripts/test_all\.sh": [".ci/run"],
+    r"(\.venv/bin/)?mypy|mypy && ruff .*": ["tests/test_docs.py::test_the_type_checker_is_configured"],
+    r"(\.venv/bin/)?ruff check && .*": ["tests/test_repository.py::test_ruff_is_clean"],
+    r"python -m verl\.classmate\.config --write": ["tests/classmate/test_config.py"],
+    r"python scripts/\S+\.py": ["tests/test_repository.py::test_scripts_explain_themselves"],
+    r"python examples/test_classmate_cot\.py .*": [
+        "tests/e2e/test_classmate_check.py::test_it_shows_what_a_model_answers_and_why_another_cannot"
+    ],
+    r"python -m verl\.evaluation\.replay RUN .*": [
+        "tests/e2e/test_replay.py::test_a_person_reads_a_row",
+        "tests/e2e/test_replay.py::test_other_options_by_hand",
+        "tests/evaluation/test_replay.py::test_validation_rows",
+    ],
+    r"python -m verl\.trainer\.classmate_cot_main_ppo .*": [
+        "tests/e2e/test_main_job.py::test_the_run_folder_is_complete",
+        "tests/workers/test_host_classmates.py::test_servers_answer_until_a_signal_and_only_their_entries_go",
+    ],
+    r"bash examples/run_classmate_cot_training\.sh debug=true": [
+        "tests/e2e/test_inprocess.py::test_a_breakpoint_stops_the_run_and_q_ends_it"
+    ],
+    r"bash my_scripts/host_classmate_model\.sh .*": [
+        "tests/workers/test_host_classmates.py::test_servers_answer_until_a_signal_and_only_their_entries_go"
+    ],
+    r"python -m verl\.workers\.rollout\.hf_rollout_server\.openai_api .*|curl localhost:8003/v1/completions .*": [
+        "tests/workers/rollout/test_openai_api.py"
+    ],
+    r"'reward_model\.classmates=\[.*": ["tests/workers/test_classmate_placement.py"],
+    r"export OMP_NUM_THREADS=1 .*|python -m verl\.trainer\.main_ppo .*|actor_rollout_ref\.actor\.use_kl_loss=true .*": [
+        "tests/e2e/test_upstream_main_ppo.py::test_hf_on_two_ranks_learns_saves_resumes_and_merges"
+    ],
+    r"bash install\.sh( --\w+)?|bash scripts/install_vllm_sglang_mcore\.sh && .*": [
+        "tests/test_install.py::test_both_ways_to_install_lead_to_the_same_environment"
+    ],
+    r"python3\.11 -m venv .*": ["tests/test_install.py::test_find_python_prefers_what_was_activated_last"],
+    r"bash my_scripts/prepare_data\.sh --(smoke|local_dir .*)": [
+        "tests/data_preprocessing/test_prepare_data.py::test_smoke_makes_every_set_twice_over_without_a_word_of_complaint",
+        "tests/data_preprocessing/test_prepare_data.py::test_samples_give_the_recorded_rows",
+    ],
+    r"python upload_ckpts_to_huggingface\.py .*": [
+        "tests/upload/test_upload.py::test_killed_in_the_middle_and_resumed",
+        "tests/upload/test_upload.py::test_a_dry_run_asks_nobody_and_touches_nothing",
+    ],
+}
+"""Pattern of a command -> the tests that run it, or a file that holds it."""
+
+RUN = {
+    r"bash examples/run_classmate_cot_training\.sh": False,
+    r"BASELINE=1 bash examples/run_classmate_cot_training\.sh": True,
+    r"mkdir -p ~/\.ssh && .*|chmod 700 .*": False,
+    r'export PATH="\$HOME/miniconda/bin:\$PATH"': False,
+    r"ps -eo .*": False,
+    r"tail -n 50 RUN/.*|ls RUN/.*": False,
+    r"python -c .* MODEL": True,
+    r"bash my_scripts/create_docker\.sh --dry-run": False,
+}
+"""Pattern of a command that is run here, with an empty home -> whether that is a long test."""
+
+PENDING = {"my_scripts/create_docker.sh", "my_scripts/Dockerfile"}
+"""Files that the documents name and that other parts of this change bring."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of a document."""
+
+    place: str
+    text: str
+    comment: str
+
+    @property
+    def is_marked(self) -> bool:
+        return any(mark in self.comment for mark in MARKS)
+
+
+def commands(document: Path) -> Iterator[Command]:
+    for block in re.finditer(r"^```bash\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL):
+        line = document.read_text()[: block.start()].count("\n") + 2
+        for number, text in enumerate(re.sub(r"\\\n\s*", " ", block[1]).splitlines(), line):
+            command, _, comment = text.partition(" #") if not text.startswith("#") else ("", "", text)
+            if command.strip():
+                yield Command(f"{document.relative_to(ROOT)}:{number}", command.strip(), comment.strip())
+
+
+ALL = [command for document in DOCS for command in commands(document)]
+
+
+def test_every_command_is_run_or_claimed_or_marked() -> None:
+    assert len(ALL) > 40
+    patterns = [*CLAIMS, *RUN]
+    open_ones = [c for c in ALL if not c.is_marked and not any(re.fullmatch(p, c.text) for p in patterns)]
+    assert not open_ones, "\n".join(f"{command.place}: {command.text}" for command in open_ones)
+    texts = [command.text for command in ALL]
+    assert not [p for p in patterns if not any(re.fullmatch(p, text) for text in texts)], "patterns without a command"
+
+
+def test_those_who_claim_a_command_are_there() -> None:
+    for claim in itertools.chain.from_iterable(CLAIMS.values()):
+        name, _, test = claim.partition("::")
+        assert (ROOT / name).is_file(), claim
+        assert not test or f"def {test}(" in (ROOT / name).read_text(), claim
+
+
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the documents call RUN, MODEL and WORLD, and an empty home."""
+    from tests.e2e.tiny import make_tiny_world
+
+    folder = tmp_path_factory.mktemp("a_run")
+    for name in ("logs/ray", "home", "world"):
+        (folder / name).mkdir(parents=True)
+    (folder / "logs" / "driver.log").write_text("said\n")
+    (folder / "world" / "manifest.json").write_text("{}")
+    (folder / "model").symlink_to(make_tiny_world(folder).model)
+    return folder
+
+
+def to_run() -> Iterator[object]:
+    """Each command once, wherever it stands."""
+    once = {command.text: command for command in reversed(ALL) if not command.is_marked}
+    for command in reversed(once.values()):
+        for pattern, is_long in RUN.items():
+            if re.fullmatch(pattern, command.text):
+                yield pytest.param(command, id=command.place, marks=[pytest.mark.long] if is_long else [])
+
+
+@pytest.mark.parametrize("command", list(to_run()))
+def test_it_runs(command: Command, a_run: Path) -> None:
+    text = command.text.replace(" MODEL", f" {a_run / 'model'}").replace(" RUN/", f" {a_run}/")
+    if "run_classmate_cot_training" in text:
+        text += " --cfg job"
+    if any(name in text and not (ROOT / name).exists() for name in PENDING):
+        pytest.skip("another part of this change brings this script")
+    if "ssh-keygen" in text and subprocess.run(["which", "ssh-keygen"], capture_output=True).returncode:
+        pytest.skip("there is no ssh-keygen on this machine")
+    here = {"HOME": str(a_run / "home"), "WORLD": str(a_run / "world"), "HF_HUB_OFFLINE": "1"}
+    here |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "VIRTUAL_ENV": sys.prefix}
+    done = subprocess.run(["bash", "-euc", text], cwd=ROOT, env=os.environ | here, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command.place}: {text}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    if "--cfg job" in text:
+        assert "adv_estimator: " + ("grpo" if "BASELINE" in text else "gdpo_classmate") in done.stdout
+
+
+def test_the_type_checker_is_configured() -> None:
+    """It takes a minute, so that it is no test; what it is asked about is."""
+    import tomllib
+
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+    assert settings["files"] == ["verl", "verl_overlay.py", "scripts"]
+
+
+def tracked() -> list[str]:
+    return subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def expanded(name: str) -> list[str]:
+    """`a/{b,c}.py` -> `a/b.py`, `a/c.py`."""
+    match = re.search(r"\{([^{}]*)\}", name)
+    if match is None:
+        return [name]
+    return [one for part in match[1].split(",") for one in expanded(name[: match.start()] + part + name[match.end() :])]
+
+
+@pytest.mark.parametrize("document", DOCS, ids=lambda path: path.name)
+def test_links_and_paths_exist(document: Path) -> None:
+    import verl
+
+    text = document.read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    missing = [link for link in links if not (document.parent / link).exists()]
+
+    # Names that the original documents used are listed where they are mapped to ours.
+    text = re.sub(r"## Names of the original documents\n.*?\n## ", "## ", text, flags=re.DOTALL)
+    files = tracked()
+    top = {name.split("/")[0] for name in files if "/" in name}
+    names = {name.rsplit("/", 1)[-1] for name in files}
+    spans = re.findall(r"`([^`\n]+)`", text)
+    for token in set(re.findall(r"[\w.{},*/-]+", " ".join([*spans, *(c.text for c in commands(document))]))):
+        for name in expanded(token.rstrip(".,")):
+            upstream = [Path(folder).parent / name for folder in verl.__path__]
+            there = list(ROOT.glob(name)) if "*" in name else any(p.exists() for p in [ROOT / name, *upstream])
+            if "/" in name and name.split("/")[0] in top and not there and name not in PENDING:
+                missing.append(name)
+    missing += [span for span in spans if re.fullmatch(r"[\w-]+\.(py|sh)", span) and span not in names]
+    for module in re.findall(r"python3? -m (verl[\w.]*)", text):
+        if module.endswith(".SET"):
+            continue  # stands for several
+        as_path = module.replace(".", "/")
+        places = [
+            Path(folder).parent / f"{as_path}{end}" for folder in verl.__path__ for end in (".py", "/__main__.py")
+        ]
+        if not any(place.exists() for place in [*places, ROOT / f"{as_path}.py"]):
+            missing.append(module)
+    assert not missing, f"{document.name} names what is not there: {', '.join(sorted(set(missing)))}"
+
+
+def test_messages_of_the_troubleshooting_page_are_ours() -> None:
+    table = (ROOT / "docs" / "troubleshooting.md").read_text().partition("## Messages\n")[2].partition("\n## ")[0]
+    messages = [
+        row.split(" | ")[0].removeprefix("| ").strip()[1:-1] for row in table.splitlines() if row.startswith("| `")
+    ]
+    assert len(messages) > 10
+    sources = [path for folder in ("verl", "scripts", "my_scripts") for path in (ROOT / folder).rglob("*.[ps][yh]")]
+    # Strings are written in pieces of a line's length.
+    texts = [re.sub(r'"\s*\n\s*f?"', "", source.read_text()) for source in sources]
+    assert not [message for message in messages if not any(message in text for text in texts)]
+
+
+QWEN3 = {"Qwen3-0.6B": (1024, 3072, 28, 16), "Qwen3-1.7B": (2048, 6144, 28, 16), "Qwen3-4B": (2560, 9728, 36, 32)}
+"""Hidden size, MLP size, layers, heads; all have 8 KV heads of 128, tied embeddings and a vocabulary of 151,936."""
+
+GIB, GPU, RANKS, ROW, VOCABULARY = 2**30, 80 * 2**30, 4, 4096, 151_936
+
+
+def gib(size: float) -> str:
+    return f"{size / GIB:.1f} GiB"
+
+
+@pytest.fixture(scope="module")
+def parameters() -> dict[str, int]:
+    """Of each preset's model, counted without allocating it."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    counts = {}
+    for name, (hidden, mlp, layers, heads) in QWEN3.items():
+        config = Qwen3Config(
+            vocab_size=VOCABULARY,
+            hidden_size=hidden,
+            intermediate_size=mlp,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=8,
+            head_dim=128,
+            tie_word_embeddings=True,
+        )
+        with torch.device("meta"):
+            counts[name] = sum(weight.numel() for weight in Qwen3ForCausalLM(config).parameters())
+    return counts
+
+
+def test_the_numbers_of_the_resources_page(parameters: dict[str, int]) -> None:
+    page = (ROOT / "docs" / "resources.md").read_text()
+    columns = []
+    for name, (_, _, layers, _) in QWEN3.items():
+        count, cache = parameters[name], 2 * layers * 8 * 128 * 2
+        rows = [int((share * GPU - 2 * count) / (cache * ROW)) for share in (0.9, 0.45)]
+        sizes = [16 * count, 16 * count / RANKS, 4 * count, 2 * count]
+        columns.append([f"{count:,}", *map(gib, sizes), f"{cache // 1024} KiB", *map(str, rows)])
+    table = page.partition(f"| | {' | '.join(QWEN3)} |\n")[2].partition("\n\n")[0].splitlines()[1:]
+    assert [[cell.strip() for cell in row.strip("|").split("|")[1:]] for row in table] == [
+        list(row) for row in zip(*columns, strict=True)
+    ]
+    logits = 4 * ROW * VOCABULARY
+    state, weights = 16 * parameters["Qwen3-4B"] / RANKS, [2 * parameters[name] for name in ("Qwen3-4B", "Qwen3-0.6B")]
+    for said in (
+        f"are {gib(logits)}: `ppo_micro_batch_size_per_gpu=16` of full rows is {gib(16 * logits)}",
+        f"each GPU holds {gib(state)} of training state",
+        f"{gib(state)} of state, and {gib(4 * logits)} for each GPU's micro-batch of 4 full rows",
+        f"{gib(sum(weights))} of sleeping weights for each GPU, {gib(4 * parameters['Qwen3-4B'])} for a reference",
+    ):
+        assert said in page
+
+
+def test_the_plan_of_a_run_agrees_with_the_resources_page(parameters: dict[str, int], tmp_path: Path) -> None:
+    from tests.trainer.test_configs import composed
+    from verl.classmate.config import from_mapping
+    from verl.trainer.resource_plan import resource_plan
+    from verl.workers.classmate_placement import gpu_memory_share, resolved_schedule
+
+    model = tmp_path / "Qwen3-4B"
+    model.mkdir()
+    (model / "config.json").write_text('{"dtype": "bfloat16"}')
+    with (model / "model.safetensors").open("wb") as file:
+        file.truncate(2 * parameters["Qwen3-4B"])  # sparse: takes no disk
+    overrides = [f"actor_rollout_ref.model.path={model}", "trainer.n_gpus_per_node=4"]
+    overrides += ["algorithm.adv_estimator=gae", "actor_rollout_ref.actor.use_kl_loss=true"]
+
+    def plan(policy_share: float, classmate_share: float) -> tuple[dict[str, str], str, float]:
+        share = f"actor_rollout_ref.rollout.gpu_memory_utilization={policy_share}"
+        config = composed("qwen_classmate_cot_ppo_trainer", "gpu", *overrides, share)
+        one = {"model": str(model), "backend": "vllm", "gpu_memory_utilization": classmate_share}
+        reward = from_mapping({"classmates": [one]})
+        schedule = resolved_schedule(config, reward)
+        cells = [re.split(r"\s{2,}", line) for line in resource_plan(config, reward)]
+        sizes = {cell[0]: cell[3] for cell in cells if len(cell) > 3}
+        return sizes, schedule, gpu_memory_share(config, reward, schedule)
+
+    sizes, schedule, share = plan(0.5, 0.25)
+    table = dict(
+        re.findall(r"^\| ([^|]+) \|.*\| ([\d.]+ GiB) \|$", (ROOT / "docs/resources.md").read_text(), re.MULTILINE)
+    )
+    assert sizes["policy, training"] == sizes["critic, training"] == table["policy, training, all ranks"]
+    assert sizes["policy, rollout"] == sizes["classmate 0"] == table["an engine's weights"]
+    assert sizes["reference"] == table["reference"]
+    assert (schedule, share) == ("streamed", 0.75)
+    assert plan(0.9, 0.5)[1:] == ("batched", 0.9)

@@ -1,0 +1,372 @@
+"""Checkpoints to the Hugging Face hub: each `global_step_N` of a run to a branch of its name, the newest to `main` too.
+
+One decision: what a branch should hold is compared with what it holds by hash, file by file, and the difference goes
+there in one commit. So a branch is whole or as it was before, and the same command continues a broken upload: the hub
+keeps the large files that arrived, and they are not sent again.
+
+    >>> run = read_run(Path("outputs/run"))
+    >>> upload(run, Target(repo_id="me/model", private=True), say=print)
+"""
+
+import contextlib
+import fnmatch
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tqdm import tqdm
+
+from verl.data_preprocessing.common import sha256_of
+from verl.utils.checkpoint.model_card import MARKER, model_card, validation_plot
+
+Content = Path | bytes
+"""Of a file on the hub: that of a local file, or the bytes themselves."""
+
+WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
+"""Weights of a model folder; those of another number of shards are deleted when new ones come."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """One model to upload."""
+
+    name: str
+    """Of the branch: `global_step_N`; any name for a folder that goes to `main` only."""
+    step: int | None
+    """N; None for a folder that is no checkpoint of a run."""
+    model: Path
+    """Folder in the format of transformers: `actor/huggingface` of a checkpoint."""
+    actor: Path | None
+    """Folder with the shards of the training; None for a plain model folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A folder of checkpoints and what is known about it."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    """Oldest first."""
+    config: Mapping[str, Any]
+    """Of the run's `config.yaml`; empty without one."""
+    metrics: tuple[Mapping[str, Any], ...]
+    """Lines of the run's `metrics.jsonl`."""
+    notes: tuple[str, ...]
+    """What a person should know: checkpoints that are left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where it goes, and what goes with it."""
+
+    repo_id: str
+    """`organisation/name`, or a name below the user who is logged in."""
+    private: bool = False
+    """Make the repository private, and refuse one that is public; False: the hub's default, most often public."""
+    licence: str | None = None
+    """The hub's identifier of a licence for the model card, such as `apache-2.0`; None: the card names none."""
+    training_state: bool = False
+    """Also upload shards, optimizer and dataloader, below `training_state/`."""
+    main_only: bool = False
+    """The (single) checkpoint goes to `main` and to no branch of its own."""
+
+
+def read_run(root: Path) -> Run:
+    """The checkpoints in `root`, a run folder or any folder with `global_step_N` in it.
+
+    Raises:
+        ValueError: when there is none, or one is neither a whole model nor can be merged.
+    """
+    found = {int(match[1]): path for path in root.glob("global_step_*") if (match := _step_of(path)) and path.is_dir()}
+    if not found:
+        hint = f"name its parent, {root.parent}, or --main_only_path {root}" if _step_of(root) else "name a run folder"
+        raise ValueError(f"no global_step_N folder in {root}: {hint}")
+    tracker = root / "latest_checkpointed_iteration.txt"
+    text = tracker.read_text().strip() if tracker.exists() else ""
+    newest = int(text) if text.isdigit() else max(found)
+    notes = [f"global_step_{step} was not saved to its end: left out" for step in sorted(found) if step > newest]
+    checkpoints = tuple(_checkpoint(found[step], step) for step in sorted(found) if step <= newest)
+    if not checkpoints:
+        raise ValueError(f"no checkpoint in {root} was saved to its end: nothing to upload")
+    return Run(checkpoints=checkpoints, notes=tuple(notes), **_story(root))
+
+
+def read_folder(path: Path) -> Run:
+    """One folder for `main`: a `global_step_N`, its `actor`, or any model folder.
+
+    Raises:
+        ValueError: when it holds no model.
+    """
+    path = path.resolve()
+    for folder in (path, path.parent, path.parent.parent):
+        if (match := _step_of(folder)) and path in (folder, folder / "actor", folder / "actor" / "huggingface"):
+            return Run(checkpoints=(_checkpoint(folder, int(match[1])),), notes=(), **_story(folder.parent))
+    if not has_whole_weights(path):
+        raise ValueError(f"{path} is neither a global_step_N folder nor a model folder with config.json and weights")
+    model = Checkpoint(name=path.name, step=None, model=path, actor=None)
+    return Run(checkpoints=(model,), config={}, metrics=(), notes=())
+
+
+def has_whole_weights(folder: Path) -> bool:
+    """Whether a model folder has a config and all of its weights, none of them cut off."""
+    try:
+        names = {"model.safetensors"}
+        index = folder / "model.safetensors.index.json"
+        if index.exists() and not (folder / "model.safetensors").exists():
+            names = set(json.loads(index.read_text())["weight_map"].values())
+        return (folder / "config.json").exists() and all(_is_whole(folder / name) for name in names)
+    except (OSError, ValueError, KeyError, AttributeError):
+        return False
+
+
+def _is_whole(weights: Path) -> bool:
+    """Whether a safetensors file is as long as its header says."""
+    with weights.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+    return weights.stat().st_size == 8 + length + end
+
+
+def _step_of(path: Path) -> re.Match[str] | None:
+    return re.fullmatch(r"global_step_(\d+)", path.name)
+
+
+def _checkpoint(folder: Path, step: int) -> Checkpoint:
+    actor = folder / "actor"
+    checkpoint = Checkpoint(name=f"global_step_{step}", step=step, model=actor / "huggingface", actor=actor)
+    if not has_whole_weights(checkpoint.model) and not _can_be_merged(actor):
+        raise ValueError(
+            f"{folder} has neither a whole model in actor/huggingface nor all shards in actor: move it away, or name "
+            "the good ones by --main_only_path"
+        )
+    return checkpoint
+
+
+def _can_be_merged(actor: Path) -> bool:
+    shards = [re.fullmatch(r"model_world_size_(\d+)_rank_(\d+)\.pt", path.name) for path in actor.glob("model_*.pt")]
+    ranks = {int(shard[2]) for shard in shards if shard}
+    sizes = {int(shard[1]) for shard in shards if shard}
+    return sizes == {len(ranks)} and (actor / "huggingface" / "config.json").exists()
+
+
+def _story(root: Path) -> dict[str, Any]:
+    """Config and metrics of the run in `root`, as far as they are there."""
+    config, metrics = root / "config.yaml", root / "metrics.jsonl"
+    lines: list[Mapping[str, Any]] = []
+    for text in metrics.read_text().splitlines() if metrics.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):  # the last line of a run that was killed
+            line = json.loads(text)
+            lines += [line] if "step" in line else []
+    return {"config": (yaml.safe_load(config.read_text()) or {}) if config.exists() else {}, "metrics": tuple(lines)}
+
+
+def merge(checkpoint: Checkpoint) -> None:
+    """Makes the model folder out of the shards, by upstream's merger.
+
+    Raises:
+        ValueError: when it fails.
+    """
+    assert checkpoint.actor is not None
+    command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
+    command += ["--local_dir", str(checkpoint.actor), "--target_dir", str(checkpoint.model)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode or not has_whole_weights(checkpoint.model):
+        reason = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
+        raise ValueError(f"{checkpoint.actor} could not be merged ({reason})")
+
+
+def model_files(checkpoint: Checkpoint, run: Run, target: Target) -> dict[str, Content]:
+    """Path on the hub -> content of everything that one branch should hold."""
+    files: dict[str, Content] = {
+        path.relative_to(checkpoint.model).as_posix(): path
+        for path in sorted(checkpoint.model.rglob("*"))
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(checkpoint.model).parts)
+    }
+    if target.training_state and checkpoint.actor is not None:
+        state = [path for path in checkpoint.actor.iterdir() if path.is_file()]
+        state += [path for path in [checkpoint.actor.parent / "data.pt"] if path.exists()]
+        files |= {f"training_state/{path.name}": path for path in sorted(state)}
+    metrics = [line for line in run.metrics if checkpoint.step is None or line["step"] <= checkpoint.step]
+    plot = validation_plot(metrics)
+    if plot is not None:
+        files["validation.png"] = plot
+    # A model folder that somebody made has a card already.
+    if checkpoint.step is not None or "README.md" not in files:
+        card = model_card(
+            name=target.repo_id.rsplit("/", 1)[-1],
+            step=checkpoint.step,
+            config=run.config,
+            metrics=metrics,
+            licence=target.licence,
+            has_plot=plot is not None,
+        )
+        files["README.md"] = card.encode()
+    return files
+
+
+def size_of(content: Content) -> int:
+    """Bytes of a file to upload."""
+    return len(content) if isinstance(content, bytes) else content.stat().st_size
+
+
+def describe(run: Run, target: Target) -> Iterator[str]:
+    """Lines of a dry run: what would be sent where. Touches nothing and asks nobody."""
+    yield from run.notes
+    yield f"to {target.repo_id}" + (", private" if target.private else "")
+    for checkpoint in run.checkpoints:
+        is_newest = checkpoint is run.checkpoints[-1]
+        branches = ["main"] if target.main_only else [checkpoint.name, *(["main"] if is_newest else [])]
+        files = model_files(checkpoint, run, target)
+        size = sum(map(size_of, files.values()))
+        yield f"branch {' and '.join(branches)}: {len(files)} files, {_readable(size)}"
+        if not has_whole_weights(checkpoint.model):
+            yield f"  weights, merged first from the shards in {checkpoint.actor}"
+        for path, content in files.items():
+            yield f"  {_readable(size_of(content)):>12}  {path}"
+
+
+def upload(run: Run, target: Target, *, say: Callable[[str], None]) -> None:
+    """Brings every branch to what it should hold.
+
+    Args:
+        run: what to upload; the newest checkpoint is the last.
+        target: where to.
+        say: gets one line for each branch.
+
+    Raises:
+        ValueError: not logged in, no right to write, or broken off; the message says what to do.
+    """
+    import httpx
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import disable_progress_bars
+
+    on_terminal = sys.stderr.isatty()
+    if not on_terminal:
+        disable_progress_bars()
+    api = HfApi()
+    repo_id = _open_repository(api, target)
+    jobs = [("main" if target.main_only else checkpoint.name, checkpoint) for checkpoint in run.checkpoints]
+    if not target.main_only:
+        jobs.append(("main", run.checkpoints[-1]))
+    for note in run.notes:
+        say(note)
+    for branch, checkpoint in tqdm(jobs, desc="branches", disable=not on_terminal):
+        try:
+            if not has_whole_weights(checkpoint.model):
+                say(f"{checkpoint.name}: merging its shards")
+                merge(checkpoint)
+            say(_bring(api, repo_id, branch, checkpoint, model_files(checkpoint, run, target)))
+        except (HfHubHTTPError, httpx.HTTPError, RuntimeError, OSError) as error:
+            raise ValueError(
+                f"{branch} was not uploaded ({_reason(error)}); the same command continues where it stopped"
+            ) from error
+        except KeyboardInterrupt:
+            raise ValueError(f"stopped at {branch}; the same command continues there") from None
+    say(f"all there: {api.endpoint}/{repo_id}")
+
+
+def _open_repository(api: Any, target: Target) -> str:
+    """Makes the repository unless it is there; its full name."""
+    import httpx
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+
+    try:
+        user = api.whoami()["name"]
+        repo_id = target.repo_id if "/" in target.repo_id else f"{user}/{target.repo_id}"
+        # None is the hub's default, which an organisation may have set to private.
+        api.create_repo(repo_id, private=target.private or None, exist_ok=True)
+        is_private = api.repo_info(repo_id).private
+    except LocalTokenNotFoundError:
+        raise ValueError("not logged in to the hub: run `hf auth login`, or set HF_TOKEN") from None
+    except HFValidationError as error:
+        raise ValueError(f"--repo_name {target.repo_id} is no name of a repository: {error}") from None
+    except HfHubHTTPError as error:
+        if error.response.status_code == 401:
+            raise ValueError("the hub does not know this token: run `hf auth login`, or set HF_TOKEN anew") from error
+        raise ValueError(
+            f"{target.repo_id} cannot be written by this login ({_reason(error)}): take a name of your own or of an "
+            "organisation that you may write to"
+        ) from error
+    except httpx.HTTPError as error:
+        raise ValueError(f"the hub at {api.endpoint} cannot be reached ({_reason(error)})") from error
+    if target.private and not is_private:
+        raise ValueError(f"{repo_id} is there and public: leave out --private, or take another name")
+    return repo_id
+
+
+def _bring(api: Any, repo_id: str, branch: str, checkpoint: Checkpoint, files: dict[str, Content]) -> str:
+    """Makes `branch` hold `files`; says what was done."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    if branch != "main":
+        api.create_branch(repo_id, branch=branch, exist_ok=True)
+    there = _hashes(api, repo_id, branch)
+    kept = ""
+    if "README.md" in files and "README.md" in there and not _card_is_ours(api, repo_id, branch):
+        del files["README.md"]
+        kept = "; its README.md, which somebody wrote by hand, stays"
+    additions = [path for path, content in files.items() if not _equal(content, there.get(path))]
+    stale = [path for path in there if _is_weights(path) and path not in files]
+    if not additions and not stale:
+        return f"{branch}: {len(files)} files are there already{kept}"
+    operations: list[Any] = [
+        CommitOperationAdd(
+            path_in_repo=path, path_or_fileobj=content if isinstance(content := files[path], bytes) else str(content)
+        )
+        for path in additions
+    ]
+    operations += [CommitOperationDelete(path_in_repo=path) for path in stale]
+    api.create_commit(repo_id, operations, commit_message=f"Upload {checkpoint.name}", revision=branch)
+    there = _hashes(api, repo_id, branch)
+    wrong = [path for path in additions if not _equal(files[path], there.get(path))]
+    if wrong:
+        raise OSError(f"the hub does not hold what was sent: {', '.join(wrong)}")
+    size = sum(size_of(files[path]) for path in additions)
+    return f"{branch}: {len(additions)} of {len(files)} files sent, {_readable(size)}{kept}"
+
+
+def _hashes(api: Any, repo_id: str, branch: str) -> dict[str, str]:
+    """Path -> sha256 of a large file, git's hash of a small one."""
+    entries = api.list_repo_tree(repo_id, revision=branch, recursive=True)
+    return {entry.path: entry.lfs.sha256 if entry.lfs else entry.blob_id for entry in entries if hasattr(entry, "lfs")}
+
+
+def _equal(content: Content, digest: str | None) -> bool:
+    """Whether a file has the hash that the hub tells, which by its length is sha256 or git's."""
+    if digest is None:
+        return False
+    if len(digest) == 64:
+        return digest == (hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else sha256_of(content))
+    data = content if isinstance(content, bytes) else content.read_bytes()
+    return digest == hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def _is_weights(path: str) -> bool:
+    return any(fnmatch.fnmatch(path, pattern) for pattern in WEIGHTS)
+
+
+def _card_is_ours(api: Any, repo_id: str, branch: str) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        card = api.hf_hub_download(repo_id, "README.md", revision=branch, local_dir=folder)
+        return MARKER in Path(card).read_text()
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost error in one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines: Sequence[str] = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _readable(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
