@@ -1,7 +1,7 @@
 """The code sandbox as a service: programs and tests in, passed or not out (specs/classmates.md 8).
 
-Decision: the event loop only counts and waits. Programs run behind `Sandbox`, at most `concurrency` of them, started and
-awaited by as many threads; requests beyond those wait in a bounded queue, and beyond that are refused at once.
+Decision: the event loop only counts and waits. Programs run behind `Sandbox`, at most `concurrency` of them, started
+and awaited by as many threads; requests beyond those wait in a bounded queue, and beyond that are refused at once.
 
     uvicorn verl.code_utils.api:app --port 8001          # loopback; settings are variables CODE_SANDBOX_...
     python -m verl.code_utils.api --port 8001 --concurrency 8
@@ -18,7 +18,6 @@ import dataclasses
 import json
 import logging
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 

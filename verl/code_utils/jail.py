@@ -7,8 +7,8 @@ pay for `import verl`, nor find anything of the service in its memory. Three pro
     keeper    process 1 of its own namespaces, or the reaper of its descendants; builds the room, keeps the time
     program   one per test: no privileges, limits, system call filter
 
-    {"mode": "assert", "program": "def f(): return 1", "tests": ["assert f() == 1"], "limit": 1.0, ...}   # one line in
-    {"results": [1], "runtimes": [0.002], "protections": ["namespaces", ...]}                              # one line out
+    {"mode": "assert", "program": "def f(): return 1", "tests": ["assert f() == 1"], "limit": 1.0, ...}   # line in
+    {"results": [1], "runtimes": [0.002], "protections": ["namespaces", ...]}                              # line out
 
 A program runs in the interpreter that tests it, as everywhere with assert statements; an object that equals all others
 passes. What does not pass: to exit, to print, to kill, to close or write to descriptors. A test and the token that a
@@ -114,7 +114,7 @@ def _mount(source: str, target: str, kind: str | None, flags: int, options: str 
 
 
 class NamespaceRoom:
-    """Own process, mount, network, IPC and host name namespaces; a read-only root that holds Python and nothing else."""
+    """Own process, mount, network, IPC and host name namespaces; a read-only root that holds Python and no more."""
 
     folder = "/tmp"
 
@@ -415,7 +415,13 @@ def _read_exactly(count: int, read: Callable[[int, int], bytes]) -> bytes:
 def _run_assert(program: str) -> None:
     """The program's process in assert mode; never returns. What it calls after the program is bound before it."""
     read, write, leave, compiled, run, loads = os.read, os.write, os._exit, compile, exec, json.loads
-    untrace, unprofile, base, exactly, unpack = sys.settrace, sys.setprofile, BaseException, _read_exactly, struct.unpack
+    untrace, unprofile, base, exactly, unpack = (
+        sys.settrace,
+        sys.setprofile,
+        BaseException,
+        _read_exactly,
+        struct.unpack,
+    )
     module = ModuleType("solution")
     sys.modules["solution"] = sys.modules["__main__"] = module
     sys.argv = [""]

@@ -278,7 +278,8 @@ def _ask_jail(job: bytes, seconds: float) -> dict[str, Any]:
         cwd="/",
         start_new_session=True,
     ) as process:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
             process.stdin.write(job)
             process.stdin.flush()
