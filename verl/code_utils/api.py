@@ -25,6 +25,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, Field
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from verl.code_utils.sandbox import Mode, Results, Sandbox, SandboxError, SandboxSettings, queue_timeout
 
@@ -213,6 +214,11 @@ def create_app(settings: SandboxSettings) -> Any:
         # Without the input, which may be large and need not be text that JSON can hold.
         problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:10]]
         return JSONResponse({"detail": problems}, 422)
+
+    @api.exception_handler(StarletteHTTPException)
+    async def refused(request: Request, error: StarletteHTTPException) -> JSONResponse:
+        # What cannot be decoded at all is as malformed as what can.
+        return JSONResponse({"detail": error.detail}, 422 if error.status_code == 400 else error.status_code)
 
     return _Guard(api, sandbox)
 

@@ -440,9 +440,13 @@ def _run_assert(program: str) -> None:
 
 
 def _run_script() -> None:
-    """The program's process in stdio mode: a fresh interpreter. Only a failure comes back."""
+    """The program's process in stdio mode: a fresh interpreter, which the channel does not reach; never returns."""
     environment = {**ENVIRONMENT, "HOME": os.getcwd()}
-    os.execve(sys.executable, [sys.executable, *INTERPRETER_FLAGS, "main.py"], environment)
+    try:
+        os.execve(sys.executable, [sys.executable, *INTERPRETER_FLAGS, "main.py"], environment)
+    except OSError as error:
+        os.write(3, f"{sys.executable}: {error}".encode())
+    os._exit(1)
 
 
 # --- The keeper: starts, watches and ends programs --------------------------------------------------------------------
@@ -479,16 +483,28 @@ def _wait_until_confined(channel: socket.socket) -> None:
     """Returns when the program is about to start.
 
     Raises:
-        JailError: it could not be given up what it must not have.
+        JailError: the limits could not be set.
     """
     channel.settimeout(SETUP_S)
     try:
         said = channel.recv(1)
+        if said == b"!":
+            raise JailError(channel.recv(1000).decode())
         if said != b"c":
-            raise JailError((channel.recv(1000) if said else b"a program's process ended at its start").decode())
+            raise JailError("a program's process ended at its start")
     except TimeoutError as error:
         raise JailError("a program's process did not start in time") from error
     channel.setblocking(False)
+
+
+def _check_started(channel: socket.socket) -> None:
+    """Raises JailError if the interpreter of a script could not be started."""
+    try:
+        said = channel.recv(1000)
+    except BlockingIOError:
+        return
+    if said:
+        raise JailError(said.decode())
 
 
 def _passes_assert(channel: socket.socket, test: str, watch: Watch) -> bool:
@@ -625,6 +641,7 @@ def _keep(job: SimpleNamespace) -> Callable[[], None]:
         if job.mode == "stdio":
             printed = _output_of(pid, output, job.output_mb * MIB, watch)
             os.close(output)
+            _check_started(ours)
             passed = printed is not None and same_output(printed.decode("utf-8", "replace"), test["output"])
         else:
             passed = _passes_assert(ours, test, watch)
