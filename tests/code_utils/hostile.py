@@ -3,8 +3,9 @@
 Decision: every program either ends by itself without reaching its test, or never ends. So "contained" is one rule for
 all: the result is 0, and what the program was after is still there.
 
-    for kind, programs in corpus(outside=folder, port=port).items(): ...
+    for kind, programs in corpus(Target(pid=pid, outside=folder, port=port)).items(): ...
 """
+# ruff: noqa: E501
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -74,7 +74,9 @@ def test_two_hundred_are_contained_and_health_answers_within_100_ms(target: Targ
     before = traces()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    options = [f"--{name.replace('_', '-')}={getattr(SETTINGS, name)}" for name in ("memory_mb", "disk_mb", "processes")]
+    options = [
+        f"--{name.replace('_', '-')}={getattr(SETTINGS, name)}" for name in ("memory_mb", "disk_mb", "processes")
+    ]
     command = [sys.executable, "-m", "verl.code_utils.api", "--port", str(port), "--concurrency=4", *options]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as server:
         try:

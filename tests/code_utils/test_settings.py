@@ -18,9 +18,7 @@ def test_settings_come_from_variables() -> None:
     ("name", "value"),
     [("MEMORY_MB", "much"), ("MEMORY_MB", "0"), ("QUEUE", "-1"), ("DISK_MB", "8"), ("ALLOW_WEAK", "2"), ("TESTS", "")],
 )
-def test_a_wrong_setting_is_one_line(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_setting_is_one_line(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"CODE_SANDBOX_{name}", value)
     with pytest.raises(SystemExit, match=rf"(?i)^error: .*{name}.*; write") as ended:
         api.main([])
@@ -69,5 +67,5 @@ def test_what_does_not_work_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None
         raise SandboxError("unshare: Operation not permitted")
 
     monkeypatch.setattr(Sandbox, "_try", refuse)
-    with pytest.raises(SandboxError, match="cannot be run here: unshare: Operation not permitted$"):
+    with pytest.raises(SandboxError, match=r"cannot be run here: unshare: Operation not permitted$"):
         Sandbox(SandboxSettings()).start()

@@ -130,6 +130,8 @@ def check_sandbox(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
     """
     import requests
 
+    if data["custom_cls"]["path"] is not None:
+        return
     names = [name for key in _KEYS for name in data_files(data, key) if "://" not in name]
     if not any("code" in _column(Path(name).expanduser(), "data_source") for name in names):
         return

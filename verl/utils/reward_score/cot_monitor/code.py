@@ -58,12 +58,13 @@ class CodeTask:
         form = 'write {"tests": [...], "setup": ...} or {"stdio": [{"input": ..., "output": ...}]}'
         try:
             truth = json.loads(ground_truth)
-            if "stdio" in truth:
-                tests = [{"input": str(test["input"]), "output": str(test["output"])} for test in truth["stdio"]]
-                mode = "stdio"
-            else:
-                setup = truth.get("setup") or ""
-                tests, mode = [f"{setup}\n{test}" for test in truth["tests"]], "assert"
+            mode = "stdio" if "stdio" in truth else "assert"
+            setup = truth.get("setup") or ""
+            tests: list[Any] = (
+                [{"input": str(test["input"]), "output": str(test["output"])} for test in truth["stdio"]]
+                if mode == "stdio"
+                else [f"{setup}\n{test}" for test in truth["tests"]]
+            )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"the ground truth of a code row is malformed ({type(error).__name__}); {form}") from error
         if not tests:
