@@ -1,7 +1,7 @@
-"""What the code sandbox answers under load: requests and tests a second, waiting times, and whether all is right.
+"""What the code sandbox answers under load: requests a second, waiting times, and whether all answers are right.
 
-One decision: every client knows what each of its programs must give, so that a fast wrong answer counts as none. Clients
-ask in turn for programs that pass, fail, exit, print, loop and read input, as answers of a policy do.
+One decision: every client knows what each of its programs must give, so that a fast wrong answer counts as none.
+Clients ask in turn for programs that pass, fail, exit, print, loop and read input, as answers of a policy do.
 
     python scripts/bench/sandbox.py --clients 50 --seconds 60          # starts a service of its own
     python scripts/bench/sandbox.py --url http://127.0.0.1:8001
@@ -66,7 +66,12 @@ def put_under_load(url: str, *, clients: int, seconds: float) -> Load:
                 asked, right = PROGRAMS[turn % len(PROGRAMS)]
                 kind = "test_program_stdio" if isinstance(asked["tests"][0], dict) else "test_program"
                 start = time.monotonic()
-                answer = session.post(f"{url}/{kind}", json={"max_execution_time": 20, **asked}, timeout=300)
+                try:
+                    answer = session.post(f"{url}/{kind}", json={"max_execution_time": 20, **asked}, timeout=300)
+                except requests.RequestException as error:
+                    with lock:
+                        load.wrong[f"no answer: {type(error).__name__}"] += 1
+                    continue
                 wait = time.monotonic() - start
                 with lock:
                     if answer.status_code == 503:

@@ -132,7 +132,7 @@ def corpus(target: Target) -> dict[str, list[str]]:
                     *("/proc/sys/kernel/hostname", "/var/log/dpkg.log", target.outside / "secret"),
                 )
             ),
-            *(f"import os\nos.listdir('{path}')[0]" for path in ("/etc", "/home", "/var", "/sys", target.outside)),
+            *(f"import os\nos.listdir('{path}')[0]" for path in ("/home", "/var", "/sys", "/boot", target.outside)),
             f"import os\nos.remove('{target.outside / 'secret'}')",
             f"import os\nos.symlink('{target.outside / 'secret'}', 's')\nopen('s').read()",
             f"import os\nos.link('{target.outside / 'secret'}', 's')\nopen('s').read()",

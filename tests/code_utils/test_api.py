@@ -194,6 +194,19 @@ def test_a_full_queue_refuses_and_says_when_to_ask_again() -> None:
         assert ask(url, ADD, ["assert add(1, 1) == 2"]) == [1]
 
 
+def test_health_is_answered_while_programs_run() -> None:
+    """With every place taken for as long as a program may run, and another request in the queue."""
+    endless = {"program": "while True: pass", "tests": ["1"], "max_execution_time": 2}
+    with service(SandboxSettings(concurrency=1)) as url, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(post, url, endless) for _ in range(2)]
+        answered = 0
+        while not asked[0].done() and not asked[1].done():
+            assert requests.get(f"{url}/health", timeout=60).json() == {"status": "healthy"}
+            answered += 1
+        assert answered > 10
+        assert [one.result().json()["results"] for one in asked] == [[0], [0]]
+
+
 def test_a_failure_of_the_sandbox_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     with service(SandboxSettings(concurrency=1)) as url:
         monkeypatch.setattr("verl.code_utils.sandbox._visible_paths", list)
