@@ -181,7 +181,7 @@ def test_a_request_that_is_too_large_is_refused(url: str) -> None:
     assert requests.post(f"{url}/test_program", data=large).status_code == 413
     pieces = (large[start : start + 65536] for start in range(0, len(large), 65536))
     assert requests.post(f"{url}/test_program", data=pieces).status_code == 413
-    assert ask(url, ADD, ["assert add(1, 1) == 2"]) == [1]
+    assert ask(url, f"{ADD}# {'x' * (3 << 20)}", ["assert add(1, 1) == 2", "assert add(1, 1) == 3"]) == [1, 0]
 
 
 def test_a_full_queue_refuses_and_says_when_to_ask_again() -> None:
@@ -196,14 +196,14 @@ def test_a_full_queue_refuses_and_says_when_to_ask_again() -> None:
 
 def test_health_is_answered_while_programs_run() -> None:
     """With every place taken for as long as a program may run, and another request in the queue."""
-    endless = {"program": "while True: pass", "tests": ["1"], "max_execution_time": 2}
+    endless = {"program": "while True: pass", "tests": ["1"], "max_execution_time": 0.7}
     with service(SandboxSettings(concurrency=1)) as url, concurrent.futures.ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(post, url, endless) for _ in range(2)]
         answered = 0
         while not asked[0].done() and not asked[1].done():
             assert requests.get(f"{url}/health", timeout=60).json() == {"status": "healthy"}
             answered += 1
-        assert answered > 10
+        assert answered > 3
         assert [one.result().json()["results"] for one in asked] == [[0], [0]]
 
 

@@ -1,5 +1,7 @@
 """Settings by variables and options, and where the service must not start."""
 
+import runpy
+
 import pytest
 
 from verl.code_utils import api
@@ -18,11 +20,15 @@ def test_settings_come_from_variables() -> None:
     ("name", "value"),
     [("MEMORY_MB", "much"), ("MEMORY_MB", "0"), ("QUEUE", "-1"), ("DISK_MB", "8"), ("ALLOW_WEAK", "2"), ("TESTS", "")],
 )
+@pytest.mark.filterwarnings("ignore:.*sys.modules:RuntimeWarning")
 def test_a_wrong_setting_is_one_line(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"CODE_SANDBOX_{name}", value)
     with pytest.raises(SystemExit, match=rf"(?i)^error: .*{name}.*; write") as ended:
         api.main([])
     assert "\n" not in str(ended.value)
+    with pytest.raises(SystemExit) as imported:
+        runpy.run_module("verl.code_utils.api", run_name="served")
+    assert str(imported.value) == str(ended.value)
 
 
 def test_options_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """The code sandbox as a service: programs and tests in, passed or not out (specs/classmates.md 8).
 
-Decision: the event loop only counts and waits. Programs run behind `Sandbox`, at most `concurrency` of them, started
-and awaited by as many threads; requests beyond those wait in a bounded queue, and beyond that are refused at once.
+Decision: the event loop only counts and waits. Programs run behind `Sandbox`, at most `concurrency` of them, each
+awaited by a thread; requests beyond those wait in a bounded queue, and beyond that are refused at once.
 
     uvicorn verl.code_utils.api:app --port 8001          # loopback; settings are variables CODE_SANDBOX_...
     python -m verl.code_utils.api --port 8001 --concurrency 8
@@ -14,11 +14,13 @@ programs here, behind the protections that the start-up line names.
 
 import argparse
 import asyncio
+import concurrent.futures
 import dataclasses
 import json
 import logging
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Request
@@ -90,7 +92,6 @@ class Turns:
         self._most = settings.concurrency + settings.queue
         self._inside = 0
         self._places = asyncio.Semaphore(settings.concurrency)
-        self._threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="sandbox")
 
     async def run(self, request: Request, mode: Mode, program: str, tests: list[Any], seconds: float) -> Results:
         """What became of the tests.
@@ -110,14 +111,26 @@ class Turns:
             try:
                 if await request.is_disconnected():
                     raise HTTPException(499, "the client is gone")
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(
-                    self._threads, lambda: self._sandbox.run(mode, program, tests, seconds=seconds)
-                )
+                return await _in_thread(lambda: self._sandbox.run(mode, program, tests, seconds=seconds))
             finally:
                 self._places.release()
         finally:
             self._inside -= 1
+
+
+async def _in_thread(work: Callable[[], Results]) -> Results:
+    """Awaits `work` in a daemon thread: those of an executor would keep a service that is told to end."""
+    done: concurrent.futures.Future[Results] = concurrent.futures.Future()
+
+    def run() -> None:
+        done.set_running_or_notify_cancel()
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="sandbox", daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 class _Guard:
@@ -246,7 +259,15 @@ def main(arguments: list[str]) -> None:
     uvicorn.run(create_app(settings), host=host, port=port)
 
 
-app = create_app(SandboxSettings.from_environment())
+def _from_environment() -> Any:
+    """What uvicorn serves; a wrong variable is one line."""
+    try:
+        return create_app(SandboxSettings.from_environment())
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+
+
+app = _from_environment()
 
 if __name__ == "__main__":
     main(sys.argv[1:])

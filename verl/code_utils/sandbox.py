@@ -8,6 +8,7 @@ does not work, under the next one. What programs run under is what was seen to w
         # Results(results=[1, 0], runtimes=[0.0016, -1.0])
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -286,9 +287,13 @@ def _ask_jail(job: bytes, seconds: float) -> dict[str, Any]:
             answered, _, _ = select.select([process.stdout], [], [], seconds)
             line = process.stdout.readline() if answered else b""
         except BrokenPipeError:
-            line = b""
-    if not answered:
-        raise SandboxError(f"a jail did not answer within {seconds:.0f} s")
+            answered, line = [process.stdout], b""
+        if not answered:
+            process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_S)
+            process.kill()
+            raise SandboxError(f"a jail did not answer within {seconds:.0f} s")
     try:
         reply = json.loads(line)
     except ValueError:
