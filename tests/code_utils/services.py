@@ -18,7 +18,7 @@ import uvicorn
 
 from verl.code_utils import jail
 from verl.code_utils.api import create_app
-from verl.code_utils.sandbox import SandboxSettings
+from verl.code_utils.sandbox import FIRST_UID, SandboxSettings
 
 
 @contextlib.contextmanager
@@ -55,9 +55,13 @@ def ask(url: str, program: str, tests: Sequence[Any], *, seconds: float = 5.0) -
         return reply["results"]
 
 
-def programs_running() -> list[str]:
-    """Command lines of processes that belong to a jail, of whatever service on this machine's user ids above 2^30."""
-    found = []
+def programs_running(service: int | None = None) -> list[str]:
+    """Command lines of processes that belong to a jail of this checkout, or to a program of one service.
+
+    Args:
+        service: process of the service; this one unless given.
+    """
+    service, found = service or os.getpid(), []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
@@ -66,7 +70,7 @@ def programs_running() -> list[str]:
             user = folder.stat().st_uid
         except OSError:
             continue
-        if str(jail.__file__) in command or (1 << 30) + os.getpid() * 64 <= user < (1 << 30) + (os.getpid() + 1) * 64:
+        if str(jail.__file__) in command or (user - FIRST_UID) // 64 == service:
             found.append(f"{folder.name}: {command}")
     return found
 

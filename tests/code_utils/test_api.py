@@ -3,6 +3,8 @@
 import concurrent.futures
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +21,7 @@ from verl.code_utils import jail
 from verl.code_utils.sandbox import Sandbox, SandboxSettings, reply_timeout
 
 ADD = "def add(a, b):\n    return a + b\n"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "sandbox.md"
 NUL_BYTES = "\0\ud800"
 
 
@@ -253,15 +256,20 @@ def test_the_documented_command(tmp_path: Path) -> None:
             assert "not active: " in lines[0]
             assert requests.get(f"{url}/health").json() == {"status": "healthy"}
             assert ask(url, ADD, ["assert add(1, 1) == 2", "assert add(1, 1) == 3"]) == [1, 0]
+            (curl,) = re.findall(r"^curl .*?\n(?=#)", DOCS.read_text(), re.DOTALL | re.MULTILINE)
+            if shutil.which("curl"):
+                shell = ["bash", "-c", curl.replace("localhost:8001", f"127.0.0.1:{port}")]
+                said = subprocess.run(shell, capture_output=True, text=True, check=True).stdout
+                assert json.loads(said)["results"] == [1, 0]
             with pytest.raises(requests.Timeout):
                 requests.post(
                     f"{url}/test_program",
                     json={"program": "while True: pass", "tests": ["1"], "max_execution_time": 50},
                     timeout=1,
                 )
-            assert programs_running()
+            assert programs_running(server.pid)
         finally:
             server.send_signal(signal.SIGKILL)
-    while programs_running():
+    while programs_running(server.pid):
         time.sleep(0.05)
     assert sorted(tmp_path.iterdir()) == [log]

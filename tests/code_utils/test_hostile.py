@@ -85,7 +85,7 @@ def test_two_hundred_are_contained_and_health_answers_within_100_ms(target: Targ
             programs = [(kind, program) for kind, listed in corpus(target).items() for program in listed]
             with HealthWatch(url) as health:
                 count = contain(url, programs, seconds=1.0)
-                assert not programs_running()
+                assert not programs_running(server.pid)
             assert ask(url, GOOD, GOOD_TESTS) == [1, 0]
             assert server.poll() is None
         finally:

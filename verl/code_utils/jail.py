@@ -37,6 +37,7 @@ SETUP_S = 30.0
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 """All that a program sees; the fixed seed gives the same answer the same score."""
 INTERPRETER_FLAGS = ("-P", "-s", "-S")
+WATCHED = "memory and processes counted together"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -192,7 +193,10 @@ class NamespaceRoom:
         """The file system has a size of its own."""
         return False
 
-    protections = ("own processes, files, network (namespaces)",)
+    @property
+    def protections(self) -> tuple[str, ...]:
+        """In words; `sandbox.py` names what is missing."""
+        return ("own processes, files, network (namespaces)", *((WATCHED,) if self.watches else ()))
 
 
 class PlainRoom:
@@ -205,7 +209,8 @@ class PlainRoom:
         self.folder = f"{job.folder}/box"
         os.chmod(job.folder, 0o711)
         self._landlock = max(_libc.syscall(_LANDLOCK, None, ctypes.c_size_t(0), 1), 0)
-        self.protections = ("own files, other files read-only (landlock)",) if self._landlock else ()
+        landlock = ("own files, others out of reach (landlock)",) if self._landlock else ()
+        self.protections = (*landlock, WATCHED)
 
     def refresh(self) -> None:
         """An empty folder for the next test."""

@@ -33,8 +33,8 @@ Mode = Literal["assert", "stdio"]
 
 _GRACE_S = 10.0
 """What a jail may take beyond its tests' time before it is ended from outside."""
-_FIRST_UID = 1 << 30
-"""User ids that no one has; used where the machine has so many, else from 20000 on."""
+FIRST_UID = 0x70000000
+"""From here on user ids are nobody's, 64 for every process id; where a machine has fewer, they start at 20000."""
 
 
 class SandboxError(Exception):
@@ -188,6 +188,7 @@ class Sandbox:
                 *([] if protection.namespaces else ["processes and network of their own"]),
                 *([] if files else ["files of others out of reach"]),
                 *([] if protection.own_user else [own_user]),
+                *([] if jail.WATCHED in found else [jail.WATCHED]),
                 *([] if filtered else [f"seccomp (not known on {machine})"]),
             )
             if not (files or protection.own_user or self.settings.allow_weak):
@@ -324,7 +325,7 @@ def _user_ids(count: int) -> list[int]:
     """User ids that neither another user nor another process of this service has."""
     with open("/proc/self/uid_map") as file:
         most = max(int(line.split()[0]) + int(line.split()[2]) for line in file)
-    first = _FIRST_UID + os.getpid() * 64
+    first = FIRST_UID + os.getpid() * 64
     if first + count > min(most, (1 << 32) - 2):
         first = 20000 + os.getpid() * 64 % 30000
     return list(range(first, first + count))
