@@ -247,9 +247,10 @@ def test_a_sandbox_fusion_that_fails_gives_no_score(server: Any, reply: Any) -> 
     assert verifier(sandbox_fusion_url=f"{address}/run_code").compute_score(RIGHT, DOUBLE) is None
 
 
-def test_a_program_that_is_too_slow_for_sandbox_fusion_fails(server: Any) -> None:
-    slow = {"status": "Failed", "run_result": {"status": "TimeLimitExceeded", "return_code": None, "stdout": ""}}
-    address, _ = server(lambda *_: (200, slow))
+@pytest.mark.parametrize("step", ["run_result", "compile_result"])
+def test_a_program_that_is_too_slow_for_sandbox_fusion_fails(server: Any, step: str) -> None:
+    slow = {"status": "TimeLimitExceeded", "return_code": None, "stdout": ""}
+    address, _ = server(lambda *_: (200, {"status": "Failed", "run_result": None, step: slow}))
     assert verifier(sandbox_fusion_url=f"{address}/run_code").compute_score(RIGHT, DOUBLE) == 0.0
 
 

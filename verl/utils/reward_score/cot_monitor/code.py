@@ -147,7 +147,7 @@ class CodeVerifier(BaseVerifier):
                 "compile_timeout": seconds,
             }
             reply = _post(url, request, timeout=reply_timeout(seconds))
-            run = reply.get("run_result") if isinstance(reply, dict) else None
+            run = reply.get("run_result") or reply.get("compile_result") if isinstance(reply, dict) else None
             if not isinstance(run, dict) or reply.get("status") not in ("Success", "Failed"):
                 raise SandboxUnavailable(f"{url} could not run a program: {str(reply)[:200]}")
             printed = str(run.get("stdout") or "")
