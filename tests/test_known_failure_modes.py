@@ -1,7 +1,7 @@
 """What went wrong in the code that this project replaces, and the tests which show that it cannot happen here.
 
-Spec 12, the lines about signal, seeds and engineering. A failure mode has tests in the files of what it is about, which
-`ELSEWHERE` names, or a short one below. Judges, monitors and the sandbox have their own.
+Spec 12, the lines about signal, seeds, engineering, data and the sandbox. A failure mode has tests in the files of what
+it is about, which `ELSEWHERE` names, or a short one below. Monitors have their own.
 """
 
 import ast
@@ -34,6 +34,7 @@ _ADVANTAGE = "tests/trainer/ppo/advantage/test_advantage.py"
 _SCORING = "tests/classmate/test_scoring.py"
 _LOOP = "tests/experimental/agent_loop/test_classmate_agent_loop.py"
 _MANAGER = "tests/workers/reward_manager/test_classmate_cot.py"
+_SANDBOX = "tests/code_utils"
 _MAIN_JOB = "tests/e2e/test_main_job.py"
 
 ELSEWHERE = {
@@ -130,6 +131,15 @@ ELSEWHERE = {
     "exactly one classmate asserted": [
         f"{_MAIN_JOB}::test_every_row_tells_its_story",
         f"{_SCORING}::test_aggregation_over_samples_and_classmates",
+    ],
+    "unpickled requests": [f"{_SANDBOX}/test_api.py::test_what_is_no_json_is_refused"],
+    "guard only inside the child": [
+        f"{_SANDBOX}/test_hostile.py::test_some_of_each_kind_are_contained",
+        f"{_SANDBOX}/test_hostile.py::test_weaker_protections_contain_what_they_claim_to",
+    ],
+    "blocking async routes": [
+        f"{_SANDBOX}/test_api.py::test_health_is_answered_while_programs_run",
+        f"{_SANDBOX}/test_hostile.py::test_two_hundred_are_contained_and_health_answers_within_100_ms",
     ],
     "derangement of one": [
         "tests/classmate/test_views.py::test_derangement",

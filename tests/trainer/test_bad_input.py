@@ -47,6 +47,7 @@ def world(tmp_path_factory):
     pq.write_table(
         pa.Table.from_pylist([{**row, "data_source": "mine"} for row in rows()]), folder / "unscored.parquet"
     )
+    pq.write_table(pa.Table.from_pylist([{**row, "data_source": "code"} for row in rows()]), folder / "code.parquet")
     (folder / "not.parquet").write_text("question,answer\n")
 
     def variant(name: str) -> Path:
@@ -134,6 +135,10 @@ MISTAKES = {
     ),
     "prompts without roles": (["data.train_files={world}/text.parquet"], ["must be a list of messages"]),
     "no verifier": (["data.train_files={world}/unscored.parquet"], ["no verifier for data_source 'mine'"]),
+    "programs without a sandbox": (
+        ["data.train_files={world}/code.parquet", "reward_model.code_sandbox_url=http://127.0.0.1:9"],
+        ["no code sandbox answers at http://127.0.0.1:9", "uvicorn verl.code_utils.api:app --port 8001"],
+    ),
     "all prompts overlong": (["data.train_files={world}/long.parquet"], ["all 8 prompts are longer"]),
     "some prompts overlong, to be kept": (
         ["data.train_files={world}/mixed.parquet", "data.filter_overlong_prompts=false"],

@@ -42,6 +42,8 @@ __all__ = [
 ]
 
 BASE_YAML = Path(__file__).resolve().parents[1] / "trainer" / "config" / "_classmate_base.yaml"
+DEFAULT_SANDBOX_URL = "http://127.0.0.1:8001"
+"""What `code_sandbox_url: null` stands for."""
 DEFAULT_MARKERS = CotMarkers(start="<think>", end="</think>")
 REQUEST_TIMEOUT_S, REMOTE_REQUEST_TIMEOUT_S = 600.0, 60.0
 """What `classmate_request_timeout: null` stands for: engines of the run, and servers that others started."""
@@ -490,6 +492,14 @@ class ClassmateRewardModelConfig:
     """Most requests that one hf engine puts into one batch."""
     classmate_vllm_configs: ClassmateVllmConfig = field(default_factory=ClassmateVllmConfig)
     """Settings of vLLM engines."""
+    code_sandbox_url: str | None = None
+    """Where verl.code_utils.api runs, for rows whose answer is a program; null: http://127.0.0.1:8001."""
+    sandbox_fusion_url: str | None = None
+    """Run programs by SandboxFusion instead: the full address of its /run_code."""
+    code_max_execution_time: float = 5.0
+    """Seconds that a program has for each test."""
+    code_runtime_penalty: float = 0.0
+    """Taken off the score of a right program that needs all of that time, and of faster ones in proportion."""
     classmate_cot_reward_configs: ClassmateCotRewardConfig = field(default_factory=ClassmateCotRewardConfig)
     """What is handed to the classmates and how their answers become a reward."""
     classmate_generation_configs: ClassmateGenerationConfig = field(default_factory=ClassmateGenerationConfig)
@@ -538,6 +548,20 @@ class ClassmateRewardModelConfig:
         _require(
             self.classmate_batch_size >= 1,
             f"reward_model.classmate_batch_size: {self.classmate_batch_size} is too small; write 1 or more",
+        )
+        for name in ("code_sandbox_url", "sandbox_fusion_url"):
+            url = getattr(self, name)
+            _require(
+                url is None or url.startswith(("http://", "https://")),
+                f"reward_model.{name}: {url!r} is no address; write for instance {DEFAULT_SANDBOX_URL}",
+            )
+        _require(
+            0 < self.code_max_execution_time <= 60,
+            f"reward_model.code_max_execution_time: {self.code_max_execution_time} is not in (0, 60]; write 5.0",
+        )
+        _require(
+            0 <= self.code_runtime_penalty <= 1,
+            f"reward_model.code_runtime_penalty: {self.code_runtime_penalty} is not in [0, 1]; write 0.0",
         )
         shown = self.classmate_cot_reward_configs
         _require(
@@ -621,6 +645,11 @@ class ClassmateRewardModelConfig:
         """`classmate_request_timeout`, or what null stands for with that engine, in seconds."""
         default = REMOTE_REQUEST_TIMEOUT_S if backend == "openai" else REQUEST_TIMEOUT_S
         return self.classmate_request_timeout or default
+
+    @property
+    def code_url(self) -> str:
+        """`code_sandbox_url`, or what null stands for, without a slash at its end."""
+        return (self.code_sandbox_url or DEFAULT_SANDBOX_URL).rstrip("/")
 
     @property
     def live_classmate(self) -> int | None:

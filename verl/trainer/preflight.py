@@ -85,6 +85,8 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
     check_batch_sizes(config)
     check_loggers(config["trainer"]["logger"])
     preflight_data.check_files(config["data"])
+    if config["reward"]["custom_reward_function"]["path"] is None:
+        preflight_data.check_sandbox(config["data"], reward)
     _check_models(config, reward)
     check_memory(config, reward)
     check_with_verl(config)

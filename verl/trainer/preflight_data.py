@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
 
 _KEYS = ("train_files", "val_files")
@@ -115,6 +116,43 @@ def _check_data_sources(key: str, name: str) -> None:
             get_verifier(source)
         except ValueError as error:
             raise ConfigError(f"data.{key}={name}: {error}") from error
+
+
+def check_sandbox(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """Where rows ask for programs, something that runs them answers.
+
+    Args:
+        data: the node `data`.
+        reward: the typed node `reward_model`.
+
+    Raises:
+        ConfigError: with the command that starts it.
+    """
+    import requests
+
+    if data["custom_cls"]["path"] is not None:
+        return
+    names = [name for key in _KEYS for name in data_files(data, key) if "://" not in name]
+    if not any("code" in _column(Path(name).expanduser(), "data_source") for name in names):
+        return
+    fusion = reward.sandbox_fusion_url
+    with requests.Session() as session:
+        session.trust_env = False
+        try:
+            # SandboxFusion has no such page there; that it says so is enough.
+            answer = session.get(fusion or f"{reward.code_url}/health", timeout=10)
+            healthy = fusion is not None or answer.json() == {"status": "healthy"}
+        except (requests.RequestException, ValueError):
+            healthy = False
+    if not healthy and fusion:
+        raise ConfigError(
+            f"data has code rows, but nothing answers at reward_model.sandbox_fusion_url={fusion}; start it"
+        )
+    if not healthy:
+        raise ConfigError(
+            f"data has code rows, but no code sandbox answers at {reward.code_url}; start one by `uvicorn "
+            "verl.code_utils.api:app --port 8001`, or write reward_model.code_sandbox_url=http://HOST:PORT"
+        )
 
 
 def check_prompt_lengths(data: Mapping[str, Any], tokenizer: Any) -> None:

@@ -25,7 +25,7 @@ from verl.classmate.scoring import ClassmateScores, Continuation, Outcome, Rewar
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RawRewardFn, RewardManagerBase
 from verl.protocol import DataProto
-from verl.utils.reward_score.cot_monitor import get_verifier
+from verl.utils.reward_score.cot_monitor import get_verifier, known_data_sources
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +72,8 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         """As upstream; `compute_score` (sync or async) replaces the verifier when given."""
         super().__init__(config, tokenizer, compute_score)
         self.reward_config: ClassmateRewardModelConfig = from_mapping(config.reward_model, require_classmates=False)
+        for source in known_data_sources():
+            get_verifier(source).configure(self.reward_config)
 
     async def score(
         self,

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal
 
 
 class BaseVerifier(ABC):
-    """Scores texts of one kind of task; holds no state."""
+    """Scores texts of one kind of task; holds no state but what `configure` was given."""
 
     reward_type: ClassVar[Literal["binary", "non_binary"]] = "binary"
     """Whether only the two ends of the range occur."""
@@ -35,6 +35,9 @@ class BaseVerifier(ABC):
     """The reward in words, for monitors and reports."""
     blocking: ClassVar[bool] = False
     """Whether `compute_score` waits for something (a process, a server), so that it is called in a thread."""
+
+    def configure(self, config: Any) -> None:  # noqa: B027
+        """Given the typed node `reward_model` before rows are scored; for verifiers that have settings there."""
 
     def compute_score(self, text: str, ground_truth: str | None) -> float | None:
         """The undirected score of an output, or None if it could not be scored.
