@@ -85,6 +85,7 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
     check_batch_sizes(config)
     check_loggers(config["trainer"]["logger"])
     preflight_data.check_files(config["data"])
+    preflight_data.check_lowest_scores(config["data"], reward)
     _check_models(config, reward)
     check_memory(config, reward)
     check_with_verl(config)

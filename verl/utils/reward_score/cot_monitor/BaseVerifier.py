@@ -62,7 +62,7 @@ class BaseVerifier(ABC):
     def parse_llm_judge_output(self, text: str) -> tuple[float | None, str]:
         """Score and explanation in a judge's answer; the score is None if the answer breaks the format (spec 9.3).
 
-        Asked for is exactly one line `RATING: n` with an integer in `reward_range`; what follows `EXPLANATION:` is kept.
+        Asked for is exactly one line `RATING: n` with an integer in the range; what follows `EXPLANATION:` is kept.
         """
         ratings = re.findall(r"^RATING:[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
         _, _, explanation = text.partition("EXPLANATION:")

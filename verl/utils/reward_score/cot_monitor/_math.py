@@ -2,7 +2,7 @@
 
 Decision: math-verify compares, in a process of its own (`_math_pool`). Before that an answer is brought into a form in
 which it means one thing: units, currency, markup and the name of the unknown are taken off, percent becomes a scale.
-Plain numbers are compared exactly, here; on those math-verify says the same, as a test shows.
+Plain numbers and fractions are compared here, exactly; of those math-verify says the same, as a test shows.
 
     last_boxed(r"first \\boxed{3}, then \\boxed{\\frac{1}{2}}")     # '\\frac{1}{2}'
     same_answer(r"50\\%", "0.5")                                  # True
@@ -11,12 +11,17 @@ Plain numbers are compared exactly, here; on those math-verify says the same, as
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 
 from verl.utils.reward_score.cot_monitor._math_pool import same_value
+from verl.utils.reward_score.cot_monitor._numbers import only_number
 
 _NUMBER = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
 _PLAIN = re.compile(rf"[-+]?(?:{_NUMBER})\.?")
+_FRACTION = re.compile(r"(?P<sign>-?)(?P<whole>[0-9]*)\\[dt]?frac\{(?P<above>[0-9]+)\}\{(?P<below>[0-9]+)\}")
+_LONGEST = 1000
+"""Characters; a longer answer is none, whatever it may come to."""
 _DECIMALS = 6
 """Decimal places to which math-verify compares; within them exact equality is the same."""
 
@@ -45,13 +50,10 @@ _SYMBOLS = str.maketrans(
         **dict.fromkeys("$€£¥₹", ""),
     }
 )
-_WORDS = {
-    word: str(number)
-    for number, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen twenty".split()
-    )
-}
+_WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
+)
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _FUNCTIONS = r"(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp|sqrt|pi|mod|max|min|gcd|lcm|inf|infty|infinity|i|e"
 _UNITS = {
@@ -86,11 +88,15 @@ _UNITS = {
 }
 """Units, in the singular, of which two different ones make two different answers."""
 _UNIT = r"(?:[A-Za-z]{2,}|[mgshlLJNWVKC])\.?(?:\s*\^\s*\{?-?[1-3]\}?)?"
-_ENDS_IN_UNITS = re.compile(rf"(?P<value>.*[0-9}})])\s*(?P<units>(?<![A-Za-z]){_UNIT}(?:(?:\s+|\s*[/-]\s*){_UNIT})*)")
+_ENDS_IN_UNITS = re.compile(
+    rf"(?P<value>.*(?:[0-9}})]|\\pi))\s*(?P<units>(?<![A-Za-z]){_UNIT}(?:(?:\s+|\s*[/-]\s*){_UNIT})*)"
+)
 _BEGINS_WITH_WORDS = re.compile(
     rf"(?:(?!(?:{_FUNCTIONS})\b)[A-Za-z][A-Za-z']+[:,]?\s+|:\s*)+(?P<value>-?\s*(?:[0-9.]|\\d?frac)[^A-Za-z]*)"
 )
-_NAME = re.compile(r"\s*(?:\\[A-Za-z]+|[A-Za-z' ]|_\{?\w+\}?|\(\s*[A-Za-z0-9](?:\s*,\s*[A-Za-z0-9])*\s*\))+\s*")
+_NAME = re.compile(r"(?:\\[A-Za-z]++|[A-Za-z' ]|_\{?\w++\}?|\(\s*[A-Za-z0-9](?:\s*,\s*[A-Za-z0-9])*\s*\))+")
+_PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}\s+[A-Za-z]{2,}")
+"""Two words in a row."""
 _EQUALS = re.compile(r"(?<![<>!:=\\])=(?!=)")
 
 
@@ -109,32 +115,25 @@ def last_boxed(text: str) -> str | None:
 
 
 def _boxes(text: str) -> list[tuple[int, int, str]]:
-    """Start, end and content of every whole box that is in no other one."""
+    """Start, end and content of every whole box without a box in it, in one pass."""
     boxes = []
-    end = 0
-    for found in re.finditer(r"\\f?boxed\s*(?:\{|([0-9]))|\\fbox\s*\{", text):
-        if found.start() < end:
-            continue
-        if found.group(1):
-            boxes.append((found.start(), found.end(), found.group(1)))
-            continue
-        stop = _closing(text, found.end())
-        if stop is not None:
-            inner = _boxes(text[found.end() : stop])
-            content = inner[-1][2] if inner else text[found.end() : stop]
-            end = stop + 1
-            boxes.append((found.start(), end, content))
+    # Of every open brace: where its box starts (None: no box), where its content does, whether it holds a box.
+    open_braces: list[tuple[int | None, int, bool]] = []
+    for token in re.finditer(r"\\(?:f?boxed|fbox)\s*(?:\{|([0-9]))|\\[\\{}]|[{}]", text):
+        if token.group().startswith("\\") and token.group()[1:] not in ("\\", "{", "}"):
+            if token.group(1):
+                boxes.append((token.start(), token.end(), token.group(1)))
+            else:
+                open_braces.append((token.start(), token.end(), False))
+        elif token.group() == "{":
+            open_braces.append((None, token.end(), False))
+        elif token.group() == "}" and open_braces:
+            start, inside, holds_box = open_braces.pop()
+            if start is not None and not holds_box:
+                boxes.append((start, token.end(), text[inside : token.start()]))
+            if open_braces and (start is not None or holds_box):
+                open_braces[-1] = (*open_braces[-1][:2], True)
     return boxes
-
-
-def _closing(text: str, start: int) -> int | None:
-    """Where the brace is that closes the one before `start`."""
-    depth = 1
-    for brace in re.finditer(r"\\[\\{}]|[{}]", text[start:]):
-        depth += {"{": 1, "}": -1}.get(brace.group(), 0)
-        if depth == 0:
-            return start + brace.start()
-    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,11 +150,24 @@ class Reading:
     """Its number base, if it is written with one."""
 
     @cached_property
-    def number(self) -> Decimal | None:
-        """The value if it is a plain number."""
+    def decimal(self) -> Decimal | None:
+        """The value if it is a plain number of so few decimal places that math-verify does not round it."""
         if not _PLAIN.fullmatch(self.value):
             return None
-        return Decimal(self.value.rstrip(".").replace(",", ""))
+        number = Decimal(self.value.rstrip(".").replace(",", ""))
+        exponent = number.as_tuple().exponent
+        return number if isinstance(exponent, int) and -exponent <= _DECIMALS else None
+
+    @cached_property
+    def ratio(self) -> Fraction | None:
+        """The value if it is an integer or a fraction of integers."""
+        if self.decimal is not None and "." not in self.value:
+            return Fraction(self.decimal)
+        fraction = _FRACTION.fullmatch(self.value)
+        if fraction is None or int(fraction["below"]) == 0:
+            return None
+        size = int(fraction["whole"] or 0) + Fraction(int(fraction["above"]), int(fraction["below"]))
+        return -size if fraction["sign"] == "-" else size
 
     @cached_property
     def brackets(self) -> str:
@@ -173,7 +185,7 @@ def read(answer: str) -> Reading:
     text, units, base, scale = _tidy(answer), None, None, 0
     if percent := re.fullmatch(r"(.*?)\s*(?:\\?%|\b(?:percent|percentage|pct)\b)(?:\s+[a-z ]+)?", text, re.IGNORECASE):
         text, scale = percent.group(1), -2
-    if based := re.fullmatch(r"(.*[0-9A-F])_\{?([0-9]{1,2}|two|eight|ten)\}?", text):
+    if based := re.fullmatch(r"(-?[0-9A-F.]*[0-9][0-9A-F.]*)_\{?([0-9]{1,2}|two|eight|ten)\}?", text):
         text, base = based.groups()
     text = _last_side(text)
     if words := _BEGINS_WITH_WORDS.fullmatch(text):
@@ -185,8 +197,18 @@ def read(answer: str) -> Reading:
         if lead := _BEGINS_WITH_WORDS.fullmatch(text):
             text = lead["value"]
     elif text.lower() in _WORDS:
-        text = _WORDS[text.lower()]
+        text = str(_WORDS.index(text.lower()))
+    elif (number := _only_number(text)) is not None:
+        text = format(number, "f")
     return Reading(value=text.strip(), scale=scale, units=units, base=base)
+
+
+def _only_number(text: str) -> Decimal | None:
+    """The number of a sentence that holds one and no formula."""
+    sentence = re.search("[A-Za-z]{2}", text) and not re.search(
+        rf"[-+*/^=%\\(<>:]|\b(?:{_FUNCTIONS}|not|[ap]m)\b", text
+    )
+    return only_number(text) if sentence else None
 
 
 def _tidy(answer: str) -> str:
@@ -201,6 +223,7 @@ def _tidy(answer: str) -> str:
     text = re.sub(r"\s+(?:and|or)\s+(?=[-\\0-9(a-zA-Z]{1,2})", ", ", text) if re.search(r"[0-9\\]", text) else text
     text = re.sub(r"(?<=[0-9]) (?=[0-9]{3}(?![0-9]))", "", text)
     text = re.sub(r"(?<![0-9.])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)", r"\1\\frac{\2}{\3}", text)
+    text = re.sub(r"^(-?)([0-9]+)\s*/\s*([0-9]+)$", r"\1\\frac{\2}{\3}", text.strip())
     text = re.sub(r"([0-9.])[eE]([-+]?[0-9]+)(?![0-9])", r"\1\\times 10^{\2}", text)
     text = re.sub(r"^\s*(?:minus|negative)\s+", "-", text, flags=re.IGNORECASE)
     return re.sub(r"^[\s*_`]+|[\s*`.;:?,]+$", "", re.sub(r"\s+", " ", text))
@@ -238,6 +261,8 @@ def same_answer(answer: str, truth: str) -> bool | None:
     """
     if answer.strip() == truth.strip():
         return bool(answer.strip())
+    if len(answer) > _LONGEST:
+        return False
     one, other = read(answer), read(truth)
     if not one.value or not other.value:
         return False
@@ -259,20 +284,24 @@ def _scaled(reading: Reading) -> Reading:
     """With the scale multiplied in."""
     if not reading.scale:
         return reading
-    if reading.number is not None:
-        return Reading(value=format(reading.number.scaleb(reading.scale), "f"))
+    if reading.decimal is not None:
+        return Reading(value=format(reading.decimal.scaleb(reading.scale), "f"))
     return Reading(value=rf"({reading.value})\cdot 10^{{{reading.scale}}}")
 
 
 def _same(one: Reading, other: Reading) -> bool | None:
     if _bare(one.value) == _bare(other.value):
         return True
-    if one.number is not None and other.number is not None and max(map(_places, (one.number, other.number))) <= _DECIMALS:
-        return one.number == other.number
+    for exact in ("decimal", "ratio"):
+        if None not in (mine := getattr(one, exact), theirs := getattr(other, exact)):
+            return mine == theirs
     if one.relation and not other.relation:
         # An equation is the answer 7 only if each of its sides is.
         sides = [_same(read(side), other) for side in _EQUALS.split(one.value)]
         return False if False in sides else None if None in sides else True
+    if _PROSE.search(one.value) or _PROSE.search(other.value):
+        # math-verify would take each letter for an unknown.
+        return False
     return same_value(one.value, other.value)
 
 
@@ -280,9 +309,3 @@ def _bare(value: str) -> str:
     """Without blanks that mean nothing; words in small letters."""
     bare = re.sub(r"(?<![A-Za-z0-9])\s+|\s+(?![A-Za-z0-9])", "", value)
     return bare.casefold() if re.fullmatch(r"[A-Za-z ]{2,}", bare) else bare
-
-
-def _places(number: Decimal) -> int:
-    """Decimal places."""
-    exponent = number.as_tuple().exponent
-    return -exponent if isinstance(exponent, int) and exponent < 0 else 0

@@ -17,7 +17,6 @@ import sys
 import threading
 from functools import cache
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 logger = logging.getLogger(__name__)

@@ -1,9 +1,9 @@
-"""A process that compares mathematical answers with math-verify, one after the other; `_math_pool` starts it as a script.
+"""A process that compares mathematical answers with math-verify; `_math_pool` starts it as a script.
 
 Decision: it imports neither verl nor torch, and ends by itself in every case: when its pipe closes (the parent is gone)
 and, by a timer that no computation can block, when one comparison takes too much processor time.
 
-    python -P _math_worker.py FD       # FD: a connection; JSON [answer, truth, seconds] comes in, true or false goes out
+    python -P _math_worker.py FD       # FD: a connection; [answer, truth, seconds] comes in, true or false goes out
 """
 
 import contextlib
@@ -54,9 +54,7 @@ def load() -> Any:
 
     def compare(answer: str, truth: str) -> bool:
         # The truth first: verify is not symmetric.
-        return verify(
-            list(parsed(truth)), list(parsed(answer)), allow_set_relation_comp=True, timeout_seconds=None
-        )
+        return verify(list(parsed(truth)), list(parsed(answer)), allow_set_relation_comp=True, timeout_seconds=None)
 
     return compare
 

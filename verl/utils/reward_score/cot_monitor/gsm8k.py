@@ -9,14 +9,13 @@ reward a model that stops in the middle of its computation.
 
 import re
 
-from verl.utils.reward_score.cot_monitor._math import last_boxed, read, same_answer
-from verl.utils.reward_score.cot_monitor._numbers import only_number
+from verl.utils.reward_score.cot_monitor._math import last_boxed, same_answer
 from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier, register
 
 _MARK = re.compile(
     r"####(?P<hashes>[^\n#]*)"
-    r"|answer(?:\s+is|:)[\s:*$(\\]*?(?P<sentence>(?:\\?[$(])?[^\s:*$(].*?)"
-    r"(?:[.!](?=[\s*\"')$]|$)|[,;](?=\s)|\n|\s(?:because|since|so|as|which|where)\s|$)",
+    r"|answer(?:\s+is|:)[\s:*$(\\]*?(?P<sentence>(?:\\?[$(])?[^\s:*$(](?:(?!####|answer(?:\s+is|:)).)*?)"
+    r"(?:[.!](?=[\s*\"')$]|$)|[,;](?=\s)|\n|\s(?:because|since|so|as|which|where)\s|$|(?=####|answer(?:\s+is|:)))",
     re.IGNORECASE,
 )
 
@@ -31,12 +30,6 @@ def marked_answer(text: str) -> str | None:
     if not marks:
         return None
     return (marks[-1]["hashes"] if marks[-1]["hashes"] is not None else marks[-1]["sentence"]).strip()
-
-
-def _one_number(answer: str) -> str:
-    """The number of an answer that is a sentence with one number and no formula, else the answer itself."""
-    number = None if re.search(r"[+*/^=%]|\\frac", answer) or read(answer).scale else only_number(answer)
-    return answer if number is None or not re.search("[A-Za-z]{2}", answer) else format(number, "f")
 
 
 @register("openai/gsm8k")
@@ -56,7 +49,7 @@ class GSM8KVerifier(BaseVerifier):
         marked = marked_answer(text)
         if marked is None:
             return 0.0
-        same = same_answer(_one_number(marked), ground_truth)
+        same = same_answer(marked, ground_truth)
         return None if same is None else float(same)
 
     def reference_answer(self, output: str) -> str | None:
