@@ -40,17 +40,17 @@ MATH = {
 def answers(source: str, count: int, seed: int) -> list[tuple[str, str, str]]:
     """Data source, answer and truth of each."""
     random_numbers = random.Random(seed)
-    made = []
+    made: list[tuple[str, str, str]] = []
     while len(made) < count:
         b, c = random_numbers.randrange(2, 5000), random_numbers.randrange(2, 5000)
         numbers = {"a": b + c, "b": b, "c": c, "d": (b + c) * b}
         if source == "openai/gsm8k":
-            truth, forms = "{a}", GSM8K
+            truth, forms = "{a}", list(GSM8K)
         else:
             # Most truths of MATH are integers.
             kinds = list(MATH)
             truth = random_numbers.choices(kinds, weights=[10, *([2] * (len(kinds) - 1))])[0]
-            forms = tuple(f"so \\boxed{{{{{form}}}}}" for form in MATH[truth])
+            forms = [f"so \\boxed{{{{{form}}}}}" for form in MATH[truth]]
         for form in random_numbers.sample(forms, k=min(4, len(forms))):
             made.append((source, form.format(**numbers), truth.format(**numbers)))
     return made[:count]
