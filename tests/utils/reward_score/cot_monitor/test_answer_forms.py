@@ -44,6 +44,23 @@ def test_gsm8k_agrees_with_every_reference_solution(sample_data: Callable[[str],
         assert gsm8k.compute_score(solution, other) == 0.0, f"line {i + 1} against {other}"
 
 
+def test_gsm8k_agrees_with_what_others_say_of_models_answers(sample_data: Callable[[str], Path]) -> None:
+    """ProcessBench says of 297 models' solutions whether the final answer is right."""
+    questions = [json.loads(line) for line in sample_data("gsm8k_test.jsonl").open()]
+    truths = {" ".join(row["question"].split()): row["answer"].rpartition("####")[2].strip() for row in questions}
+    solutions = [json.loads(line) for line in sample_data("processbench_gsm8k.jsonl").open()]
+    marked, disagreed = 0, []
+    for solution in solutions:
+        output, truth = "\n\n".join(solution["steps"]), truths[" ".join(solution["problem"].split())]
+        if gsm8k.reference_answer(output) is not None:
+            marked += 1
+            if gsm8k.compute_score(output, truth) != float(solution["final_answer_correct"]):
+                disagreed.append(solution["id"])
+    assert marked > 250
+    # The boxed answers of two, called wrong there, are those of GSM8K.
+    assert len(disagreed) <= 2, disagreed
+
+
 NUMBERS = st.one_of(
     st.integers(-(10**9), 10**9).map(str),
     st.integers(0, 10**9).map("{:,}".format),

@@ -214,7 +214,7 @@ def _only_number(text: str) -> Decimal | None:
 def _tidy(answer: str) -> str:
     """Without markup, spacing and ornaments."""
     text = answer.replace("\\$", "").replace("{,}", ",").translate(_SYMBOLS)
-    text = re.sub(r"(?<!\\)\\[()\[\]!,]|\\(?:displaystyle|left|right|[bB]ig[lr]?)(?![A-Za-z])", "", text)
+    text = re.sub(r"(?<!\\)\\(?:[()\[\]!,]|(?=[0-9]))|\\(?:displaystyle|left|right|[bB]ig[lr]?)(?![A-Za-z])", "", text)
     text = re.sub(r"(?<!\\)\\[;: ~]|\\q?quad(?![A-Za-z])|~", " ", text)
     wrapped, inner = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf)|mbox|operatorname)\s*\{([^{}]*)\}"), text
     while (text := wrapped.sub(r" \1 ", inner)) != inner:
