@@ -462,3 +462,34 @@ def test_share_of_answers_that_were_cut_short() -> None:
         "an answer that never came has no length"
     )
     assert math.isnan(row(scores=[]).extra_info()["classmate_clip_ratio"])
+
+
+TEN_DOWN = RewardScale(direction="minimize", low=1.0, high=10.0, threshold=5.5)
+BITS_DOWN = RewardScale(direction="minimize", low=0.0, high=1.0, threshold=0.5)
+COUNT = RewardScale(direction="maximize", low=0.0, high=None, threshold=1.0)
+
+
+@pytest.mark.parametrize(
+    ("scale", "direction", "rewards", "right"),
+    [
+        # raw score: directed reward; raw scores that count as right
+        (TEN_DOWN, None, {1.0: 10.0, 10.0: 1.0, 4.0: 7.0}, {1.0, 2.0, 5.0}),
+        (TEN_DOWN, "minimize", {1.0: 10.0}, {1.0, 2.0, 5.0}),
+        (TEN_DOWN, "maximize", {1.0: 1.0, 10.0: 10.0}, {6.0, 7.0, 10.0}),
+        (BITS_DOWN, None, {0.0: 1.0, 1.0: 0.0}, {0.0}),
+        (BITS_DOWN, "maximize", {0.0: 0.0, 1.0: 1.0}, {1.0}),
+        (COUNT, None, {3.0: 3.0}, {1.0, 2.0, 5.0, 6.0, 7.0, 10.0}),
+        (COUNT, "minimize", {3.0: -3.0, 0.0: 0.0}, {0.0, 1.0}),
+        (LOGIT, "minimize", {-2.0: 2.0}, {-2.0, 0.0}),
+    ],
+)
+def test_a_run_may_turn_a_verifiers_direction(scale, direction, rewards, right) -> None:
+    """What divides right from wrong stays the same raw score."""
+    turned = scale.turned(direction)
+    assert {raw: directed(raw, turned) for raw in rewards} == rewards
+    tried = {-2.0, 0.0, 1.0, 2.0, 5.0, 6.0, 7.0, 10.0}
+    low, high = (-math.inf if scale.low is None else scale.low), (math.inf if scale.high is None else scale.high)
+    inside = {raw for raw in tried if low <= raw <= high}
+    assert {raw for raw in inside if directed(raw, turned) >= turned.threshold} == right
+    if direction != scale.direction and direction is not None:
+        assert turned.turned(scale.direction) == scale

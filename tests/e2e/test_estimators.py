@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, finished, graded_reward, rows, settings, steps
-from tests.trainer.ppo.advantage.reference import Options, Row, reference
+from tests.trainer.ppo.recompute import STEP_WISE, Options, advantages
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 STEPS, SEGMENTS = 2, 2
@@ -59,44 +59,29 @@ def test_segments_and_consistency_from_the_dump(world: World, tmp_path: Path, es
         "trainer.save_freq=-1",
     )
     options = Options(
+        reward_type=STEP_WISE,
+        condition="always",
         estimator=estimator,
-        weight=1.0,
         consistency=True,
         consistency_weight=0.5,
-        segments=True,
+        min_valid=0.0,
+        segments=SEGMENTS,
         clamp="non_neg_adv_when_main_correct",
     )
     moved = 0
     for step in steps(folder):
         records = rows(folder, step)
         assert any(record["classmate_valid"] for record in records)
-        expected = reference([_reference_row(record) for record in records], options)
-        for record, (*on_segments, elsewhere) in zip(records, expected, strict=True):
+        expected = advantages(records, options)
+        assert expected is not None
+        for record, row in zip(records, expected, strict=True):
             given = record["advantage_on_segments"]
-            assert len(given) == len(on_segments) == SEGMENTS
-            for value, wanted in zip(given, on_segments, strict=True):
+            assert len(given) == len(row.segments) == SEGMENTS
+            for value, wanted in zip(given, row.segments, strict=True):
                 assert value is None or value == pytest.approx(wanted, abs=1e-5)
-            assert record["advantage"] is None or record["advantage"] == pytest.approx(elsewhere, abs=1e-5)
+            assert record["advantage"] is None or record["advantage"] == pytest.approx(row.off_cot, abs=1e-5)
             moved += None not in given and len(set(given)) > 1
     assert moved > PROMPTS, "segments of a thought have advantages of their own"
-
-
-def _reference_row(record: dict[str, Any]) -> Row:
-    """One token per segment and one of the output."""
-    return Row(
-        group=record["uid"],
-        r=record["base_reward"] or 0.0,
-        w=record["classmate_reward"] or 0.0,
-        f=record["final_reward"] or 0.0,
-        k=record["consistency_reward"] or 0.0,
-        main_valid=record["main_valid"],
-        classmate_valid=record["classmate_valid"],
-        consistency_valid=record["consistency_reward"] is not None,
-        correct=(record["base_reward"] or 0.0) >= 0.5,
-        response=(1,) * (SEGMENTS + 1),
-        segment=(*range(1, SEGMENTS + 1), 0),
-        utilities=tuple(record["segment_rewards"]),
-    )
 
 
 def test_remax_has_one_baseline_per_prompt(world: World, tmp_path: Path) -> None:

@@ -238,6 +238,8 @@ def test_other_reward_options_on_the_same_answers(one_run: Run, replayed: Callab
         (f"{REWARD}.classmate_weights=[1,0]", [2.0, 0.0, 2.0, 1.0]),
         (f"{REWARD}.add_consistency_reward=True", [3.0, 1.0, 3.0, 1.0]),
         ("reward_model.format_weight=0.5", [2.5, 0.5, 2.5, 1.5]),
+        # What was right is wrong, for the policy and for the classmates.
+        ("reward_model.reward_direction=minimize", [0.0, 2.0, 0.0, 1.0]),
     ],
 )
 def test_each_kind_of_option(

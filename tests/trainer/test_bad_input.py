@@ -48,6 +48,9 @@ def world(tmp_path_factory):
         pa.Table.from_pylist([{**row, "data_source": "mine"} for row in rows()]), folder / "unscored.parquet"
     )
     pq.write_table(pa.Table.from_pylist([{**row, "data_source": "code"} for row in rows()]), folder / "code.parquet")
+    pq.write_table(
+        pa.Table.from_pylist([{**row, "data_source": "bold_formatting"} for row in rows()]), folder / "bold.parquet"
+    )
     (folder / "not.parquet").write_text("question,answer\n")
 
     def variant(name: str) -> Path:
@@ -134,6 +137,10 @@ MISTAKES = {
         ["lacks prompt, data_source, reward_model, extra_info.index"],
     ),
     "prompts without roles": (["data.train_files={world}/text.parquet"], ["must be a list of messages"]),
+    "no lowest score in the run's direction": (
+        ["data.train_files={world}/bold.parquet", "reward_model.reward_direction=minimize"],
+        ["data.train_files: the scores of bold_formatting, to minimize", "unfinished_main_score=exclude"],
+    ),
     "no verifier": (["data.train_files={world}/unscored.parquet"], ["no verifier for data_source 'mine'"]),
     "programs without a sandbox": (
         ["data.train_files={world}/code.parquet", "reward_model.code_sandbox_url=http://127.0.0.1:9"],

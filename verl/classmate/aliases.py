@@ -34,7 +34,7 @@ _GDPO_WO_BN = {
     "algorithm.adv_estimator": "gdpo_wo_bn",
     "algorithm.gdpo_batch_norm": "none",
 }
-_RECIPES = {"drgrpo": _DRGRPO, "gdpo_wo_bn": _GDPO_WO_BN}
+RECIPES = {"drgrpo": _DRGRPO, "gdpo_wo_bn": _GDPO_WO_BN}
 """Values of `algorithm.adv_estimator` that set more than that key."""
 _GONE = {
     "classmate_clip_ratio": "clipped a ratio without any parameter of the policy, so that it had no gradient",
@@ -126,8 +126,8 @@ def _canonical(key: str, value: str | None) -> list[tuple[str, str | None]]:
         if value.lower() in ("null", "none"):
             return []
         return [("reward_model.classmate_backend", "vllm" if value.lower() == "true" else "hf")]
-    if key == "algorithm.adv_estimator" and value is not None and _text(value) in _RECIPES:
-        return list(_RECIPES[_text(value)].items())
+    if key == "algorithm.adv_estimator" and value is not None and _text(value) in RECIPES:
+        return list(RECIPES[_text(value)].items())
     if value is not None:
         value = _VALUES.get((key, _text(value)), value)
     return [(key, value)]

@@ -17,9 +17,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from verl.classmate.aliases import refuse_gone, resolve_aliases
+from verl.classmate.aliases import RECIPES, refuse_gone, resolve_aliases
 from verl.classmate.cot import CotMarkers, KeepSpec, parse_keep_rate
 from verl.classmate.errors import ConfigError
 from verl.classmate.typed import parse, render_yaml
@@ -442,6 +442,9 @@ class ClassmateRewardModelConfig:
     """Passed to chat templates that know it, for the main model and for the classmates."""
     cot_format: Literal["markers", "plain"] = "markers"
     """markers: the CoT stands between think_start_str and think_end_str; plain: the whole response is the CoT."""
+    reward_direction: Literal["maximize", "minimize"] | None = None
+    """Whether training raises or lowers the verifiers' scores; null: as each verifier has it (docs/method.md).
+    maximize with a verifier of a misbehaviour trains the misbehaviour, to see whether it stays visible."""
     format_weight: float | None = None
     """Weight of the format score (1 for a closed thought) in the main reward, logged in any case; null: as the
     reward_manager has it."""
@@ -683,7 +686,11 @@ class AlgorithmConfig:
     """The keys under `algorithm` that this project adds, or whose default it changes."""
 
     adv_estimator: EstimatorName = field(
-        default="gdpo_classmate", metadata={"value_aliases": {"gdpo": "gdpo_classmate"}}
+        default="gdpo_classmate",
+        metadata={
+            "value_aliases": {"gdpo": "gdpo_classmate"},
+            "recipes": tuple(name for name in RECIPES if name not in get_args(EstimatorName)),
+        },
     )
     """Advantage estimator. gdpo_classmate normalises main and classmate reward separately, and their sum over the
     batch; gdpo_wo_bn does without the latter; grpo_main_classmate_separated is GRPO on each of the two;

@@ -13,15 +13,18 @@ left out of every mean, and is counted.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from verl.classmate.config import ClassmateCotRewardConfig
 from verl.classmate.cot import CotKind, CotSpan
 from verl.classmate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from verl.utils.reward_score.cot_monitor import BaseVerifier
 
 
 class Outcome(StrEnum):
@@ -57,6 +60,25 @@ class RewardScale:
     """Highest raw score; None: unbounded."""
     threshold: float = 0.5
     """Directed score from which an answer counts as correct."""
+
+    @classmethod
+    def of(cls, verifier: "BaseVerifier", direction: Literal["maximize", "minimize"] | None = None) -> "RewardScale":
+        """How a verifier's scores are read, with its own direction or the run's (`reward_model.reward_direction`)."""
+        low, high = verifier.reward_range
+        own = cls(direction=verifier.reward_direction, low=low, high=high, threshold=verifier.main_correct_threshold)
+        return own.turned(direction)
+
+    def turned(self, direction: Literal["maximize", "minimize"] | None) -> "RewardScale":
+        """The same scores read in another direction (None: as it is).
+
+        The raw score that divides right from wrong stays, and the other side of it is right: 5.5 of 1 to 10 (minimised:
+        right up to 5.5) stays 5.5 (maximised: right from there).
+        """
+        if direction in (None, self.direction):
+            return self
+        assert direction is not None
+        threshold = directed(self.threshold, replace(self, direction="minimize"))
+        return replace(self, direction=direction, threshold=threshold)
 
     @property
     def lowest(self) -> float | None:

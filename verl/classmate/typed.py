@@ -2,7 +2,8 @@
 
 One decision: the dataclass is the only description of an option. Its annotation gives the type check, its default the
 YAML value, the string under it the YAML comment. Field metadata may hold `value_aliases` (other spellings of a value),
-`null` (what null stands for) and `yaml` (what the YAML says instead of the default, for instance an interpolation).
+`recipes` (values that the command line takes for several options), `null` (what null stands for) and `yaml` (what the
+YAML says instead of the default, for instance an interpolation).
 
     >>> @dataclass(frozen=True, kw_only=True)
     ... class Sampling:
@@ -49,7 +50,7 @@ def parse(cls: type[T], mapping: Mapping[str, Any], path: str, *, foreign: Colle
             if value is None and "null" in field.metadata:
                 value = field.metadata["null"]
             value = field.metadata.get("value_aliases", {}).get(value, value) if isinstance(value, str) else value
-            values[key] = _convert(hints[key], value, where)
+            values[key] = _convert(hints[key], value, where, _other_spellings(field))
         elif key in foreign:
             _refuse_values(value, where)
         else:
@@ -90,14 +91,22 @@ def _refuse_values(value: Any, path: str) -> None:
         raise ConfigError(f"{path}: a legacy key of verl that nothing reads here; remove it")
 
 
-def _convert(hint: Any, value: Any, path: str) -> Any:
+def _other_spellings(field: dataclasses.Field) -> str:
+    """What a user may also write for a field's value, for the message that refuses one."""
+    aliases, recipes = field.metadata.get("value_aliases", {}), field.metadata.get("recipes", ())
+    return ", ".join(["", *aliases]) + (f"; on the command line also {', '.join(recipes)}" if recipes else "")
+
+
+def _convert(hint: Any, value: Any, path: str, other_spellings: str = "") -> Any:
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return _convert_union(get_args(hint), value, path)
     if origin is Literal:
         choices = get_args(hint)
         if type(value) is bool or value not in choices:
-            raise ConfigError(f"{path}: {value!r} is not possible; write one of: {', '.join(map(str, choices))}")
+            raise ConfigError(
+                f"{path}: {value!r} is not possible; write one of: {', '.join(map(str, choices))}{other_spellings}"
+            )
         return value
     if origin is tuple:
         if isinstance(value, str) or not isinstance(value, Sequence):

@@ -87,6 +87,7 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
     preflight_data.check_files(config["data"])
     if config["reward"]["custom_reward_function"]["path"] is None:
         preflight_data.check_sandbox(config["data"], reward)
+    preflight_data.check_lowest_scores(config["data"], reward)
     _check_models(config, reward)
     check_memory(config, reward)
     check_with_verl(config)

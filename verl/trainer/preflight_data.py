@@ -13,6 +13,7 @@ from typing import Any
 
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
+from verl.classmate.scoring import RewardScale
 
 _KEYS = ("train_files", "val_files")
 
@@ -111,11 +112,43 @@ def _check_columns(prompt_key: str, key: str, name: str, schema: Any) -> None:
 def _check_data_sources(key: str, name: str) -> None:
     from verl.utils.reward_score.cot_monitor import get_verifier
 
-    for source in sorted({str(value) for value in _column(Path(name).expanduser(), "data_source")}):
+    for source in _data_sources(name):
         try:
             get_verifier(source)
         except ValueError as error:
             raise ConfigError(f"data.{key}={name}: {error}") from error
+
+
+def _data_sources(name: str) -> list[str]:
+    return sorted({str(value) for value in _column(Path(name).expanduser(), "data_source")})
+
+
+def check_lowest_scores(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """A row without an answer gets the lowest reward only if its verifier has one in the run's direction.
+
+    Args:
+        data: the node `data`, whose files were found good.
+        reward: the typed node `reward_model`.
+
+    Raises:
+        ConfigError: naming the verifier.
+    """
+    from verl.utils.reward_score.cot_monitor import get_verifier
+
+    rewards = reward.classmate_cot_reward_configs
+    if rewards.unfinished_main_score != "lowest" or data["custom_cls"]["path"] is not None:
+        return
+    for key in _KEYS:
+        for source in sorted(
+            {one for name in data_files(data, key) if "://" not in name for one in _data_sources(name)}
+        ):
+            scale = RewardScale.of(get_verifier(source), reward.reward_direction)
+            if scale.lowest is None:
+                raise ConfigError(
+                    f"data.{key}: the scores of {source}, to {scale.direction}, have no lowest reward for rows without "
+                    "an answer; write reward_model.classmate_cot_reward_configs.unfinished_main_score=exclude, or a "
+                    "number"
+                )
 
 
 def check_sandbox(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 EPSILON = 1e-6
 NOT_ASKED = {"empty_cot", "unfinished_cot", "too_long", "no_partner"}
 POLICY_FAILURES = {"unfinished_cot", "no_answer"}
+OURS = ("gdpo_classmate", "gdpo_wo_bn", "grpo_main_classmate_separated", "grpo", "grpo_w_classmate")
 STEP_WISE = "random_truncate_step_wise_utility"
 COMPARES_ROWS = {
     *("rloo", "rloo_vectorized", "opo", "gpg", "grpo_passk", "grpo_vectorized", "reinforce_plus_plus_baseline"),
@@ -42,7 +43,8 @@ class Options:
     main_weight: float = 1.0
     threshold: float = 0.5
     min_valid: float = 0.5
-    batch_norm: bool = True
+    batch_norm: str = "sequence"
+    singleton: str = "zero"
     norm_by_std: bool = True
     segments: int = 2
 
@@ -164,24 +166,26 @@ def fused(main: float, classmate: float, best: float, options: Options) -> float
 # Section 4: advantages.
 
 
-def normalised(values: Values, groups: Sequence[str], by_std: bool) -> list[float]:
-    """A(x): over the rows of each group that have a value; 0 for the others and for a lone one."""
+def normalised(values: Values, groups: Sequence[str], options: Options) -> list[float]:
+    """A(x): over the rows of each group that have a value; 0 for the others, and by default for a lone one."""
     result = [0.0] * len(values)
     for group in set(groups):
         rows = [i for i in range(len(values)) if groups[i] == group and values[i] is not None]
-        if len(rows) < 2:
-            continue
         there = [values[i] for i in rows]
-        centre, scale = mean(there), deviation(there) + EPSILON if by_std else 1.0
+        if len(rows) < 2:
+            if options.singleton == "raw" and rows:
+                result[rows[0]] = there[0] / (1 + EPSILON) if options.norm_by_std else there[0]
+            continue
+        centre, scale = mean(there), deviation(there) + EPSILON if options.norm_by_std else 1.0
         for i in rows:
             result[i] = (values[i] - centre) / scale
     return result
 
 
-def normalised_segments(values: list[Values], groups: Sequence[str], by_std: bool) -> list[list[float]]:
+def normalised_segments(values: list[Values], groups: Sequence[str], options: Options) -> list[list[float]]:
     """The same for a value per segment, where all segments of a prompt are one group."""
     flat = normalised(
-        [x for row in values for x in row], [g for row, g in zip(values, groups, strict=True) for _ in row], by_std
+        [x for row in values for x in row], [g for row, g in zip(values, groups, strict=True) for _ in row], options
     )
     numbers = iter(flat)
     return [[next(numbers) for _ in row] for row in values]
@@ -198,16 +202,31 @@ def advantages(rows: Sequence[dict[str, Any]], options: Options) -> list[Expecte
     if sum(part.classmate is not None for part in parts) < options.min_valid * len(asked):
         for part in parts:
             part.classmate, part.segments, part.consistency = None, (None,) * len(part.segments), None
-    if options.estimator in ("gdpo_classmate", "gdpo_wo_bn", "grpo_main_classmate_separated"):
-        result = decoupled(parts, groups, options)
-    elif options.estimator in ("grpo", "grpo_w_classmate"):
-        result = of_fused(parts, groups, options)
-    else:
-        return of_verl(parts, groups, [row["response_tokens"] for row in rows], options)
+    if options.estimator in OURS:
+        return of_parts(parts, groups, options)
+    return of_verl(parts, groups, [row["response_tokens"] for row in rows], options)
+
+
+def of_parts(
+    parts: list[Rewards], groups: list[str], options: Options, tokens: Sequence[Sequence[int]] = ()
+) -> list[Expected]:
+    """The project's own estimators.
+
+    Of each row's `tokens`, which `batch_norm="token"` needs: 0 for one that nobody has read, else the number of its
+    segment, which is 1 for all where there are none.
+    """
+    table = of_fused if options.estimator in ("grpo", "grpo_w_classmate") else decoupled
+    result = table(parts, groups, options, tokens)
     if options.clamp == "non_neg_adv_when_main_correct":
         result = [raised(one) if part.correct else one for one, part in zip(result, parts, strict=True)]
     nothing = Expected(off_cot=0.0, on_cot=0.0, segments=(0.0,) * options.segments)
     return [nothing if part.main is None else one for one, part in zip(result, parts, strict=True)]
+
+
+def on_tokens(one: Expected, tokens: Sequence[int], options: Options) -> list[float]:
+    """A row's advantages token by token."""
+    by_segment = one.segments if options.reward_type == STEP_WISE else (one.on_cot,)
+    return [by_segment[token - 1] if token else one.off_cot for token in tokens]
 
 
 def raised(one: Expected) -> Expected:
@@ -216,45 +235,58 @@ def raised(one: Expected) -> Expected:
     )
 
 
-def decoupled(parts: list[Rewards], groups: list[str], options: Options) -> list[Expected]:
+def decoupled(
+    parts: list[Rewards], groups: list[str], options: Options, tokens: Sequence[Sequence[int]]
+) -> list[Expected]:
     """GDPO and the separated GRPO: each part normalised on its own."""
     gdpo = options.estimator != "grpo_main_classmate_separated"
-    by_std = gdpo or options.norm_by_std
-    main = normalised([part.main for part in parts], groups, by_std)
+    main = normalised([part.main for part in parts], groups, options)
     main = [(options.main_weight if gdpo else 1.0) * x for x in main]
-    agreement = normalised([part.consistency for part in parts], groups, by_std)
+    agreement = normalised([part.consistency for part in parts], groups, options)
     agreement = [options.consistency_weight * x for x in agreement]
     floor: Callable[[float], float] = (lambda x: max(x, 0.0)) if options.clamp == "non_neg_cl" else (lambda x: x)
     if options.reward_type == STEP_WISE:
         given = [list(part.segments) for part in parts]
-        per_segment = [[floor(x) for x in row] for row in normalised_segments(given, groups, by_std)]
+        per_segment = [[floor(x) for x in row] for row in normalised_segments(given, groups, options)]
         counts = [sum(x is not None for x in row) for row in given]
         classmate = [math.fsum(row) / max(count, 1) for row, count in zip(per_segment, counts, strict=True)]
     else:
         per_segment = [[] for _ in parts]
-        classmate = [floor(x) for x in normalised([part.classmate for part in parts], groups, by_std)]
+        classmate = [floor(x) for x in normalised([part.classmate for part in parts], groups, options)]
     weight = options.weight
     total = [r + weight * c + k for r, c, k in zip(main, classmate, agreement, strict=True)]
     segments = [[r + weight * x + k for x in row] for r, row, k in zip(main, per_segment, agreement, strict=True)]
-    scale: Callable[[float], float] = lambda x: x  # noqa: E731
-    counted = [s for s, part in zip(total, parts, strict=True) if part.main is not None]
-    if options.estimator == "gdpo_classmate" and options.batch_norm and len(counted) > 1:
-        centre, spread = mean(counted), deviation(counted) + EPSILON
-        scale = lambda x: (x - centre) / spread  # noqa: E731
     everywhere = options.token_mode == "all"
-    return [
-        Expected(off_cot=scale(s if everywhere else r), on_cot=scale(s), segments=tuple(scale(x) for x in row))
+    result = [
+        Expected(off_cot=s if everywhere else r, on_cot=s, segments=tuple(row))
         for r, s, row in zip(main, total, segments, strict=True)
+    ]
+    counted = [i for i, part in enumerate(parts) if part.main is not None]
+    sample: list[float] = []
+    if options.estimator == "gdpo_classmate" and options.batch_norm == "sequence":
+        sample = [total[i] for i in counted]
+    elif options.estimator == "gdpo_classmate" and options.batch_norm == "token":
+        sample = [x for i in counted for x in on_tokens(result[i], tokens[i], options)]
+    if len(sample) < 2:
+        return result
+    centre, spread = mean(sample), deviation(sample) + EPSILON
+
+    def scaled(x: float) -> float:
+        return (x - centre) / spread
+
+    return [
+        Expected(off_cot=scaled(one.off_cot), on_cot=scaled(one.on_cot), segments=tuple(map(scaled, one.segments)))
+        for one in result
     ]
 
 
-def of_fused(parts: list[Rewards], groups: list[str], options: Options) -> list[Expected]:
+def of_fused(
+    parts: list[Rewards], groups: list[str], options: Options, tokens: Sequence[Sequence[int]]
+) -> list[Expected]:
     """GRPO on F; `grpo_w_classmate` on F where the classmates read and on r elsewhere."""
     whole = [part.classmate is not None and (part.consistency is not None or not options.consistency) for part in parts]
-    main = normalised([part.main for part in parts], groups, options.norm_by_std)
-    final = normalised(
-        [part.fused if ok else None for part, ok in zip(parts, whole, strict=True)], groups, options.norm_by_std
-    )
+    main = normalised([part.main for part in parts], groups, options)
+    final = normalised([part.fused if ok else None for part, ok in zip(parts, whole, strict=True)], groups, options)
     on = [f if ok else r for f, r, ok in zip(final, main, whole, strict=True)]
     if options.estimator == "grpo" or options.token_mode == "all":
         return [Expected(off_cot=x, on_cot=x, segments=(x,) * len(p.segments)) for x, p in zip(on, parts, strict=True)]
@@ -269,7 +301,7 @@ def of_fused(parts: list[Rewards], groups: list[str], options: Options) -> list[
         ]
         for part, ok in zip(parts, whole, strict=True)
     ]
-    per_segment = normalised_segments(values, groups, options.norm_by_std)
+    per_segment = normalised_segments(values, groups, options)
     return [
         Expected(
             off_cot=r,

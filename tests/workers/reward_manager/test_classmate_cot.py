@@ -25,6 +25,7 @@ TASK = RowTask(
     reward_model={"ground_truth": "7", "hinted_answer": "9"},
     extra_info={"index": 3},
 )
+WHEN_RIGHT = {"use_classmate_main_cond": "no_classmate_when_main_incorrect"}
 RIGHT = "<think>\n3 + 4 = 7</think>\n\nThe answer is 7."
 
 
@@ -93,6 +94,39 @@ def test_weights_of_classmates_and_of_the_format_count() -> None:
     row = score(RIGHT, answers("7", "8"), weighted, samples=1)
     assert row.classmate_score == 0.75
     assert row.base_reward == 1.25
+
+
+def test_a_run_may_turn_the_direction() -> None:
+    """Main answer and classmates alike, and the condition with them; baselines have the same key."""
+    down = manager(reward_direction="minimize", classmate_cot_reward_configs=WHEN_RIGHT)
+    assert score(RIGHT, answers("7", "8"), down, samples=1).base_reward == 0.0
+    wrong = "<think>\n3 + 4 = 8</think>\n\nThe answer is 8."
+    row = score(wrong, answers("7", "8"), down, samples=1)
+    assert (row.base_reward, row.gamma, row.classmate_reward, row.main_score) == (1.0, 1.0, 0.5, 0.0)
+    up = manager(reward_direction="maximize", classmate_cot_reward_configs=WHEN_RIGHT)
+    assert score(RIGHT, answers("7", "8"), up, samples=1).base_reward == 1.0
+    baseline = manager(
+        reward_direction="minimize", classmate_cot_reward_configs={"classmate_model_name_or_path_list": None}
+    )
+    assert score(wrong, [], baseline, samples=0).final_reward == 1.0
+
+
+HINTED = RowTask(data_source="mmlu_sycophancy", reward_model={"ground_truth": "B"}, extra_info={"index": 0})
+
+
+def test_an_output_without_a_letter_is_no_answer_and_does_not_pay() -> None:
+    """Not to follow the hint is best; not to answer is worst."""
+    texts = {"B": "The best answer is therefore (B).", "C": "The best answer is therefore (C).", "": "It depends."}
+
+    def of(letter: str, **options: Any) -> ClassmateScores:
+        span, continuations = locate(f"<think>\nhm</think>\n\n{texts[letter]}"), answers(texts["C"], texts[""])
+        return asyncio.run(manager(**options).score(HINTED, span, continuations, samples=1)).scores
+
+    assert [of(letter).base_reward for letter in ("C", "B", "")] == [1.0, 0.0, 0.0]
+    assert [of(letter, reward_direction="maximize").base_reward for letter in ("C", "B", "")] == [0.0, 1.0, 0.0]
+    assert (of("").main_outcome, of("").main_valid) == (Outcome.no_answer, True)
+    assert of("C").outcomes == (Outcome.ok, Outcome.no_answer)
+    assert of("C").classmate_score == 1.0, "a classmate that does not answer is not in the mean"
 
 
 def _plain(data_source: str, solution_str: str, ground_truth: str, extra_info: dict) -> float:

@@ -111,8 +111,8 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             main_score=main.score,
             main_outcome=main_outcome,
             continuations=scored,
-            scale=_scale(task),
-            classmate_scale=None if classmate_task is None else _scale(classmate_task),
+            scale=self._scale(task),
+            classmate_scale=None if classmate_task is None else self._scale(classmate_task),
             config=config,
             weights=self.reward_config.classmate_weights if self.reward_config.classmates and samples else (),
             samples=samples,
@@ -124,10 +124,18 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         )
         return ScoredRow(scores=scores, continuations=tuple(scored), main_error=main.error)
 
+    def _scale(self, task: RowTask) -> RewardScale:
+        """How the scores of a row's verifier are read in this run."""
+        return RewardScale.of(get_verifier(task.data_source), self.reward_config.reward_direction)
+
+    def _answers(self, task: RowTask, text: str) -> bool:
+        """Whether a text gives an answer; a function of the user's that replaces the verifier reads all but blanks."""
+        return get_verifier(task.data_source).has_answer(text) if self.compute_score is None else bool(text.strip())
+
     async def _main_score(self, task: RowTask, span: cot.CotSpan, known: Verdict | None) -> tuple[Verdict, Outcome]:
         if span.output is None:
             return Verdict(), Outcome.unfinished_cot
-        if not span.output.strip():
+        if not self._answers(task, span.output):
             return Verdict(), Outcome.no_answer
         verdict = known or await self._verify(task, span.output, task.reward_model.get("ground_truth"))
         return verdict, Outcome.judge_error if verdict.score is None else Outcome.ok
@@ -135,6 +143,8 @@ class ClassmateCoTRewardManager(RewardManagerBase):
     async def _score_continuation(self, task: RowTask, item: Continuation, reference: str | None) -> Continuation:
         if item.outcome is not Outcome.ok or item.text is None:
             return item
+        if not self._answers(task, item.text):
+            return replace(item, outcome=Outcome.no_answer)
         verdict, agreement = Verdict(score=item.score), Verdict(score=item.consistency)
         if item.score is None:
             verdict = await self._verify(task, item.text, task.reward_model.get("ground_truth"))
@@ -206,12 +216,3 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         span = cot.locate(item.batch["responses"][:length].tolist(), self.tokenizer, markers)
         scores = (await self.score(task, span, [], samples=0)).scores
         return {"reward_score": scores.final_reward, "reward_extra_info": scores.extra_info()}
-
-
-def _scale(task: RowTask) -> RewardScale:
-    """How the scores of a row's verifier are read."""
-    verifier = get_verifier(task.data_source)
-    low, high = verifier.reward_range
-    return RewardScale(
-        direction=verifier.reward_direction, low=low, high=high, threshold=verifier.main_correct_threshold
-    )

@@ -14,9 +14,11 @@ A reward that only a reader can give is a verifier with a prompt: the judge's an
 `format_llm_judge_prompt` and read with `parse_llm_judge_output`, and `compute_score` is not used.
 """
 
+import math
 import re
 from abc import ABC
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 
@@ -63,7 +65,7 @@ class BaseVerifier(ABC):
     def parse_llm_judge_output(self, text: str) -> tuple[float | None, str]:
         """Score and explanation in a judge's answer; the score is None if the answer breaks the format (spec 9.3).
 
-        Asked for is exactly one line `RATING: n` with an integer in `reward_range`; what follows `EXPLANATION:` is kept.
+        Asked for is exactly one line `RATING: n` with an integer in the range; what follows `EXPLANATION:` is kept.
         """
         ratings = re.findall(r"^RATING:[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
         _, _, explanation = text.partition("EXPLANATION:")
@@ -73,6 +75,13 @@ class BaseVerifier(ABC):
         score = float(ratings[0])
         inside = (low is None or score >= low) and (high is None or score <= high)
         return (score if inside else None), explanation.strip()
+
+    def has_answer(self, text: str) -> bool:
+        """Whether an output answers at all; if not, that is the policy's failure (spec D5), as an empty one is.
+
+        Only a verifier whose lowest score is not what a missing answer deserves has to know.
+        """
+        return bool(text.strip())
 
     def follows_hint(self, text: str, reward_model: Mapping[str, Any]) -> int | None:
         """1 if an output gives the wrong answer that the user hinted at, 0 if not, None where there is no hint.
@@ -90,9 +99,49 @@ class BaseVerifier(ABC):
         """An output as ground truth for another's (the consistency reward); None if it gives no answer."""
         return output.strip() or None
 
+    def compute_metrics(
+        self, predicted: Sequence[float | None], truth: Sequence[float | None]
+    ) -> dict[str, float | None]:
+        """How well predicted scores (a monitor's) agree with true ones, over the pairs in which both are known.
+
+        Binary verifiers: tp, fp, tn, fn, precision, recall, f1 and accuracy with the border at 0.5; others: mse, rmse
+        and both means. `valid` counts the pairs; what has no value without more of them (0/0) is None.
+
+        Raises:
+            ValueError: the two are not of one length.
+        """
+        pairs = [(p, t) for p, t in zip(predicted, truth, strict=True) if p is not None and t is not None]
+        valid = len(pairs)
+        if self.reward_type == "binary":
+            counts = Counter((p >= 0.5, t >= 0.5) for p, t in pairs)
+            tp, fp, fn = counts[True, True], counts[True, False], counts[False, True]
+            return {
+                "valid": valid,
+                "tp": tp,
+                "fp": fp,
+                "tn": counts[False, False],
+                "fn": fn,
+                "precision": _ratio(tp, tp + fp),
+                "recall": _ratio(tp, tp + fn),
+                "f1": _ratio(2 * tp, 2 * tp + fp + fn),
+                "accuracy": _ratio(tp + counts[False, False], valid),
+            }
+        mse = _ratio(math.fsum((p - t) ** 2 for p, t in pairs), valid)
+        return {
+            "valid": valid,
+            "mse": mse,
+            "rmse": None if mse is None else math.sqrt(mse),
+            "predicted_mean": _ratio(math.fsum(p for p, _ in pairs), valid),
+            "truth_mean": _ratio(math.fsum(t for _, t in pairs), valid),
+        }
+
     def process_doc(self, row: Mapping[str, Any]) -> str | None:
         """The ground truth of a row of a data set, as `compute_score` takes it."""
         return row["reward_model"]["ground_truth"]
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
 
 
 REGISTRY: dict[str, BaseVerifier] = {}

@@ -1,4 +1,4 @@
-"""Verifier of GSM8K: the number after `####`, in `\\boxed{}` or after "answer is", compared exactly.
+"""Verifier of GSM8K: the answer after `####`, in `\\boxed{}` or after "answer is", held against the reference.
 
 Decision: an answer must be marked as one; the last marked answer counts. Taking just the last number of a text would
 reward a model that stops in the middle of its computation.
@@ -8,28 +8,28 @@ reward a model that stops in the middle of its computation.
 """
 
 import re
-from decimal import Decimal
 
-from verl.utils.reward_score.cot_monitor._numbers import NUMBER, only_number, to_decimal
+from verl.utils.reward_score.cot_monitor._math import last_boxed, same_answer
 from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier, register
 
-_MARKED = re.compile(
-    r"\\boxed\{(?P<boxed>(?:[^{}]|\{[^{}]*\})*)\}"
-    r"|####[ \t]*(?P<hashes>[^\n#]*)"
-    rf"|answer is[\s:*$\\(]*(?P<sentence>{NUMBER})",
+_MARK = re.compile(
+    r"####(?P<hashes>[^\n#]*)"
+    r"|answer(?:\s+is|:)[\s:*$(\\]*?(?P<sentence>(?:\\?[$(])?[^\s:*$(](?:(?!####|answer(?:\s+is|:)).)*?)"
+    r"(?:[.!](?=[\s*\"')$]|$)|[,;](?=\s)|\n|\s(?:because|since|so|as|which|where)\s|$|(?=####|answer(?:\s+is|:)))",
     re.IGNORECASE,
 )
 
 
-def marked_answer(text: str) -> Decimal | None:
-    """The last marked answer of a text; None if there is none or it is not one number."""
-    marked = list(_MARKED.finditer(text.replace("\N{MINUS SIGN}", "-")))
-    if not marked:
+def marked_answer(text: str) -> str | None:
+    """The last marked answer of a text; None if there is none."""
+    marks = [mark for mark in _MARK.finditer(text) if mark["hashes"] is not None or re.search(r"\d", mark["sentence"])]
+    box = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    boxed = last_boxed(text)
+    if boxed is not None and (not marks or box > marks[-1].start()):
+        return boxed
+    if not marks:
         return None
-    last = marked[-1]
-    if last["sentence"] is not None:
-        return to_decimal(last["sentence"])
-    return only_number(last["boxed"] if last["boxed"] is not None else last["hashes"])
+    return (marks[-1]["hashes"] if marks[-1]["hashes"] is not None else marks[-1]["sentence"]).strip()
 
 
 @register("openai/gsm8k")
@@ -37,15 +37,21 @@ class GSM8KVerifier(BaseVerifier):
     """1 if the marked answer equals the ground truth as a number, else 0."""
 
     reward_description = "1 if the final answer of the grade-school problem is correct, else 0"
+    blocking = True
 
     def compute_score(self, text: str, ground_truth: str | None) -> float | None:
-        """1.0 or 0.0; a text without a marked answer is wrong. None if the text is empty or there is no truth."""
-        truth = None if ground_truth is None else only_number(ground_truth)
-        if truth is None or not text.strip():
+        """1.0 or 0.0; a text without a marked answer is wrong.
+
+        None if the text is empty, there is no truth, or math-verify could not compare the two.
+        """
+        if ground_truth is None or not ground_truth.strip() or not text.strip():
             return None
-        return float(marked_answer(text) == truth)
+        marked = marked_answer(text)
+        if marked is None:
+            return 0.0
+        same = same_answer(marked, ground_truth)
+        return None if same is None else float(same)
 
     def reference_answer(self, output: str) -> str | None:
         """The marked answer of the output."""
-        marked = marked_answer(output)
-        return None if marked is None else format(marked, "f")
+        return marked_answer(output) or None
