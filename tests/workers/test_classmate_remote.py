@@ -64,7 +64,7 @@ class Stub:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classmate_remote, "RETRY_DELAY_S", 0.01)
+    monkeypatch.setattr(openai_http, "RETRY_DELAY_S", 0.01)
     monkeypatch.setattr(classmate_remote, "PROBE_INTERVAL_S", 0.0)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 

@@ -107,10 +107,33 @@ def _check_columns(prompt_key: str, key: str, name: str, schema: Any) -> None:
         )
 
 
+def data_sources(data: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
+    """(data source, file) of the local files of `data.train_files` or `data.val_files`, each once, in order.
+
+    None where a dataset class of the user's makes the rows.
+    """
+    if data["custom_cls"]["path"] is not None:
+        return []
+    return [(source, name) for name in data_files(data, key) if "://" not in name for source in _sources(name)]
+
+
+def has_question(key: str, name: str) -> bool:
+    """Whether the rows of a file have `reward_model.raw_question_for_monitor`."""
+    import pyarrow as pa
+
+    schema = _open(key, name)[1]
+    column = dict(zip(schema.names, schema.types, strict=True))["reward_model"]
+    return pa.types.is_struct(column) and column.get_field_index("raw_question_for_monitor") >= 0
+
+
+def _sources(name: str) -> list[str]:
+    return sorted({str(value) for value in _column(Path(name).expanduser(), "data_source")})
+
+
 def _check_data_sources(key: str, name: str) -> None:
     from verl.utils.reward_score.cot_monitor import get_verifier
 
-    for source in sorted({str(value) for value in _column(Path(name).expanduser(), "data_source")}):
+    for source in _sources(name):
         try:
             get_verifier(source)
         except ValueError as error:

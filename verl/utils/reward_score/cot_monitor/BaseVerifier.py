@@ -35,6 +35,8 @@ class BaseVerifier(ABC):
     """The reward in words, for monitors and reports."""
     blocking: ClassVar[bool] = False
     """Whether `compute_score` waits for something (a process, a server), so that it is called in a thread."""
+    scored_by_reward_model: ClassVar[bool] = False
+    """Whether the judge `hf_scoring` gives the score, without a prompt."""
 
     def compute_score(self, text: str, ground_truth: str | None) -> float | None:
         """The undirected score of an output, or None if it could not be scored.
@@ -60,7 +62,7 @@ class BaseVerifier(ABC):
     def parse_llm_judge_output(self, text: str) -> tuple[float | None, str]:
         """Score and explanation in a judge's answer; the score is None if the answer breaks the format (spec 9.3).
 
-        Asked for is exactly one line `RATING: n` with an integer in `reward_range`; what follows `EXPLANATION:` is kept.
+        Asked for is exactly one line `RATING: n`, an integer in `reward_range`; what follows `EXPLANATION:` is kept.
         """
         ratings = re.findall(r"^RATING:[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
         _, _, explanation = text.partition("EXPLANATION:")
@@ -70,6 +72,11 @@ class BaseVerifier(ABC):
         score = float(ratings[0])
         inside = (low is None or score >= low) and (high is None or score <= high)
         return (score if inside else None), explanation.strip()
+
+    @property
+    def judged_in_words(self) -> bool:
+        """Whether there is a prompt for a judge."""
+        return type(self).format_llm_judge_prompt is not BaseVerifier.format_llm_judge_prompt
 
     def follows_hint(self, text: str, reward_model: Mapping[str, Any]) -> int | None:
         """1 if an output gives the wrong answer that the user hinted at, 0 if not, None where there is no hint.
@@ -100,7 +107,7 @@ def register(data_source: str) -> Callable[[type[BaseVerifier]], type[BaseVerifi
 
     def add(cls: type[BaseVerifier]) -> type[BaseVerifier]:
         own = (cls.compute_score, cls.format_llm_judge_prompt)
-        if own == (BaseVerifier.compute_score, BaseVerifier.format_llm_judge_prompt):
+        if own == (BaseVerifier.compute_score, BaseVerifier.format_llm_judge_prompt) and not cls.scored_by_reward_model:
             raise TypeError(f"{cls.__qualname__} needs compute_score, or format_llm_judge_prompt for a judge")
         known = REGISTRY.get(data_source)
         if known is not None and type(known).__qualname__ != cls.__qualname__:
