@@ -20,7 +20,7 @@ from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ClassmateEngineError
 from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
-from verl.workers import classmate_remote
+from verl.workers import classmate_remote, openai_http
 from verl.workers.classmate_mapping import Server, changing
 from verl.workers.classmate_remote import RETRIES, RemoteClassmate, RemoteWatch, with_hosted
 from verl.workers.classmate_workers import ClassmateClient, ClassmateGroup, create_classmate_workers

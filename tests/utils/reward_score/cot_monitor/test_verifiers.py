@@ -12,7 +12,7 @@ gsm8k = get_verifier("openai/gsm8k")
 
 @pytest.mark.parametrize("name", ["hinted", "hinted_arithmetic_v2", "HINTED_ARITHMETIC", "gsm8k", "openai/gsm8k ", ""])
 def test_unknown_source_is_one_line_that_lists_the_known_ones(name):
-    with pytest.raises(ValueError, match="hinted_arithmetic, .*openai/gsm8k") as caught:
+    with pytest.raises(ValueError, match=r"hinted_arithmetic, .*openai/gsm8k") as caught:
         get_verifier(name)
     assert "\n" not in str(caught.value)
 

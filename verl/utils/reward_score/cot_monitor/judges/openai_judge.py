@@ -58,27 +58,27 @@ class OpenAIBackend:
 
     async def ask(self, prompt: str, pattern: str | None) -> JudgeAnswer:
         """As `JudgeBackend.ask`."""
-        structured = pattern is not None and self._structured
-        limit_name = self._limit_name
-        body = {
-            **self._body,
-            limit_name: self._max_tokens,
-            "messages": [{"role": "user", "content": prompt}],
-            **({"structured_outputs": {"regex": pattern}} if structured else {}),
-        }
-        status, content = await self._post(body)
-        if status in (400, 422) and limit_name == "max_tokens" and b"max_completion_tokens" in content:
-            self._limit_name = "max_completion_tokens"
-            return await self.ask(prompt, pattern)
-        if status in (400, 422) and structured:
-            # Whether it was that is seen by what the same request gets without.
-            answer = await self._ask_unstructured(body)
-            self._structured = False
-            return answer
-        return self._read(status, content)
-
-    async def _ask_unstructured(self, body: dict[str, Any]) -> JudgeAnswer:
-        return self._read(*await self._post({key: value for key, value in body.items() if key != "structured_outputs"}))
+        plain = pattern is None
+        while True:
+            structured, limit_name = self._structured and not plain, self._limit_name
+            status, content = await self._post(
+                {
+                    **self._body,
+                    limit_name: self._max_tokens,
+                    "messages": [{"role": "user", "content": prompt}],
+                    **({"structured_outputs": {"regex": pattern}} if structured else {}),
+                }
+            )
+            refused = status in (400, 422)
+            if refused and limit_name == "max_tokens" and b"max_completion_tokens" in content:
+                self._limit_name = "max_completion_tokens"
+            elif refused and structured:
+                plain = True
+            else:
+                answer = self._read(status, content)
+                # The same request without it was not refused.
+                self._structured = self._structured and (structured or pattern is None)
+                return answer
 
     async def _post(self, body: dict[str, Any]) -> tuple[int, bytes]:
         try:
