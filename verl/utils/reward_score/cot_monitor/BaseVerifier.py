@@ -85,7 +85,7 @@ class BaseVerifier(ABC):
             reward_model: the row's field of that name.
         """
         hinted = reward_model.get("hinted_answer")
-        if hinted is None:
+        if hinted is None or self.judged_in_words or self.scored_by_reward_model:
             return None
         score = self.compute_score(text, hinted)
         return int(score is not None and score >= self.main_correct_threshold)
