@@ -13,6 +13,7 @@ process that is made at the first question.
 import asyncio
 import importlib.util
 import os
+import threading
 from typing import Any
 
 from verl.utils.reward_score.cot_monitor.judges.base import CallFailed, FailureKind, JudgeAnswer
@@ -59,6 +60,7 @@ class TinkerBackend:
         self._tokenizer = tokenizer
         self._service: Any = None
         self._client: Any = None
+        self._starting = threading.Lock()
         self.identity = {
             "backend": "tinker",
             "model": model,
@@ -71,7 +73,8 @@ class TinkerBackend:
         import tinker
 
         try:
-            await self._start()
+            # It waits for the server.
+            await asyncio.to_thread(self._start)
             ids = chat_ids(self._tokenizer, [{"role": "user", "content": prompt}], add_generation_prompt=True)
             if len(ids) > self._room:
                 raise CallFailed(
@@ -93,7 +96,8 @@ class TinkerBackend:
             raise CallFailed(kind, _line(error), retry=kind != "refused") from error
         except tinker.APIConnectionError as error:
             raise CallFailed("unreachable", _line(error), retry=True) from error
-        except tinker.TinkerError as error:
+        except (tinker.TinkerError, ValueError) as error:
+            # A ValueError is what the SDK makes of an answer that it cannot use.
             raise CallFailed("server_error", _line(error), retry=True) from error
         sequence = response.sequences[0]
         return JudgeAnswer(
@@ -105,19 +109,24 @@ class TinkerBackend:
 
     async def close(self) -> None:
         """Ends the session."""
-        self._service = self._client = None
+        with self._starting:
+            service, self._service, self._client = self._service, None, None
+        if service is not None:
+            await service.close("success")
 
-    async def _start(self) -> None:
+    def _start(self) -> None:
+        """Makes the client, once; it lives in a thread of the SDK's and serves any event loop."""
         import tinker
 
-        if self._client is not None:
-            return
-        service = self._service = tinker.ServiceClient()
-        named = "model_path" if self._model.startswith("tinker://") else "base_model"
-        client = await service.create_sampling_client_async(**{named: self._model})
-        if self._tokenizer is None:
-            self._tokenizer = await asyncio.to_thread(client.get_tokenizer)
-        self._client = client
+        with self._starting:
+            if self._client is not None:
+                return
+            self._service = self._service or tinker.ServiceClient()
+            named = "model_path" if self._model.startswith("tinker://") else "base_model"
+            client = self._service.create_sampling_client(**{named: self._model}).result()
+            if self._tokenizer is None:
+                self._tokenizer = client.get_tokenizer()
+            self._client = client
 
 
 def _line(error: BaseException) -> str:
