@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.e2e.world import BASELINE, MAIN, World, finished, rows, settings, start, steps
+from tests.e2e.world import MAIN, World, finished, rows, settings, steps
 from tests.utils.reward_score.cot_monitor.judge_server import MODEL, StandInJudge
 from tests.workers.servers import serving
 from verl.utils.reward_score.cot_monitor import get_verifier
@@ -131,18 +131,6 @@ def test_one_process_trains_on_a_faulty_judge(world: World, tmp_path: Path) -> N
     assert f"texts, {asked} requests" in terminal
     assert "warning: the judge gave" in terminal
     assert list((tmp_path / "outputs" / "judge_cache").rglob("*.json")), "and what it said is kept"
-
-
-@pytest.mark.slow
-def test_without_a_judge_one_line_says_what_to_write(world: World, tmp_path: Path) -> None:
-    with start(
-        [*BASELINE, *settings(world, tmp_path / "run", *judged_data(world, tmp_path))], log=tmp_path / "log"
-    ) as run:
-        assert run.wait() == 2
-    (line,) = run.terminal.strip().splitlines()
-    assert "data source sycophancy is scored by a judge, and none is configured" in line
-    assert "reward_model.llm_judge_backend_type=openai reward_model.llm_judge_model_name=MODEL" in line
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.long
