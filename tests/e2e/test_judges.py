@@ -2,15 +2,19 @@
 
 import hashlib
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import torch
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForSequenceClassification
 
-from tests.e2e.world import MAIN, World, finished, rows, settings, steps
+from tests.e2e.world import BASELINE, MAIN, World, finished, rows, settings, steps
 from tests.utils.reward_score.cot_monitor.judge_server import MODEL, StandInJudge
 from tests.workers.servers import serving
+from verl.evaluation import replay
 from verl.utils.reward_score.cot_monitor import get_verifier
 
 SOURCE = "sycophancy"
@@ -107,8 +111,16 @@ def check_run(folder: Path, judge: StandInJudge, *, steps_done: int) -> None:
         assert math.isfinite(line["actor/grad_norm"])
 
 
+def replayed(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) -> str:
+    """What `python -m verl.evaluation.replay` shows of the first step."""
+    assert replay.main([str(folder), "--step", "1", *arguments]) == 0
+    return capsys.readouterr().out
+
+
 @pytest.mark.slow
-def test_one_process_trains_on_a_faulty_judge(world: World, tmp_path: Path) -> None:
+def test_one_process_trains_on_a_faulty_judge(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     judge, folder = StandInJudge(plan=faulty), tmp_path / "run"
     with serving(judge.app, name=MODEL) as server:
         overrides = [
@@ -125,8 +137,19 @@ def test_one_process_trains_on_a_faulty_judge(world: World, tmp_path: Path) -> N
             ],
             log=tmp_path / "terminal.txt",
         )
-    check_run(folder, judge, steps_done=1)
-    asked = len(judge.bodies) - 1  # the check before the start
+        check_run(folder, judge, steps_done=1)
+        asked_in_run = len(judge.bodies)
+        shown = replayed(capsys, folder, "--row", "0")
+        assert re.search(r"judge: \d+:\n  \| stands \d+ on the scale", shown)
+        assert len(judge.bodies) == asked_in_run, "a replay takes the scores of the dump"
+        monkeypatch.chdir(tmp_path)
+        judge.plan = lambda prompt, times: "ok"
+        replayed(capsys, folder, "reward_model.llm_judge_max_retries=0")
+        again = {body["messages"][0]["content"] for body in judge.bodies[asked_in_run:]}
+        kept = {prompt for prompt in judge.ratings if prompt not in again}
+        assert len(again) > 2, "what had no score is judged now"
+        assert len(kept) > 10, "and what had one comes from the cache"
+    asked = asked_in_run - 1  # the check before the start
     assert sum(line["judge/requests"] for line in steps(folder).values()) == asked
     assert f"texts, {asked} requests" in terminal
     assert "warning: the judge gave" in terminal
@@ -147,3 +170,57 @@ def test_a_run_on_ray_trains_on_a_faulty_judge(world: World, tmp_path: Path) -> 
         for row in rows(folder, step, validation=True):
             check_row(row, judge)
     assert "failures (" in terminal
+
+
+def reward_model(world: World, folder: Path) -> Path:
+    """A random reward model with the policy's tokenizer."""
+    tokenizer = AutoTokenizer.from_pretrained(world.policy)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(3)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        max_position_embeddings=512,
+        num_labels=1,
+        pad_token_id=tokenizer.pad_token_id,
+        initializer_range=0.5,
+    )
+    Qwen3ForSequenceClassification(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("debug", [True, False], ids=["one_process", "ray"])
+def test_a_baseline_trains_on_a_reward_model_of_the_run(world: World, tmp_path: Path, debug: bool) -> None:
+    """A judge is an engine of the run also where no classmate is."""
+    folder, model = tmp_path / "run", reward_model(world, tmp_path / "model")
+    overrides = [
+        *judged_data(world, tmp_path, "general_reward"),
+        "reward_model.llm_judge_backend_type=hf_scoring",
+        f"reward_model.llm_judge_model_name={model}",
+        "reward_model.llm_judge_max_context=512",
+        "reward_model.classmate_model_name_or_path_list=null",
+        "reward_model.unfinished_main_score=exclude",
+        "reward_model.use_classmate_condition=always",
+        "trainer.total_training_steps=1",
+        "trainer.test_freq=-1",
+        "trainer.val_before_train=false",
+        f"debug={debug}",
+    ]
+    terminal = finished([*BASELINE, *settings(world, folder, *overrides), "hardware=cpu"], log=tmp_path / "log")
+    assert "judge             hf_scoring" in terminal
+    (line,) = steps(folder).values()
+    dumped = rows(folder, 1)
+    scored = [row for row in dumped if row["main_outcome"] == "ok"]
+    assert len(scored) > 10
+    assert line["judge/texts"] == line["judge/requests"] == len(scored)
+    assert line["judge/failures"] == 0
+    assert len({row["main_score"] for row in scored}) > 3
+    assert all(row["main_score"] == row["judge"]["score"] == row["base_reward"] for row in scored)
+    assert line["actor/grad_norm"] > 0

@@ -110,7 +110,7 @@ def _check_columns(prompt_key: str, key: str, name: str, schema: Any) -> None:
 def data_sources(data: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
     """(data source, file) of the local files of `data.train_files` or `data.val_files`, each once, in order.
 
-    None where a dataset class of the user's makes the rows.
+    Empty where a dataset class of the user's makes the rows.
     """
     if data["custom_cls"]["path"] is not None:
         return []
