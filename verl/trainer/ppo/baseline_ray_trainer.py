@@ -29,7 +29,13 @@ from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
 from verl.classmate import scoring
-from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, check_training, from_mapping
+from verl.classmate.config import (
+    ClassmateRewardModelConfig,
+    JudgeEngineSpec,
+    SelfPlaySpec,
+    check_training,
+    from_mapping,
+)
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import judge_metrics, judge_records
 from verl.classmate.seeds import row_key
@@ -359,8 +365,10 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         asked = await self._generate_classmate_continuations(judge, rows, early, excluded)
         assert self.classmates is not None, "rows are judged here only where engines take turns"
         async with contextlib.AsyncExitStack() as stack:
-            for m in range(judge.classmates, len(self.reward_config.frozen_models)):
-                await stack.enter_async_context(self.classmates.awake(m))
+            judge_of_rows = self.reward_config.judge(validate=answers[0].validate)
+            for m, spec in enumerate(self.reward_config.frozen_models):
+                if isinstance(spec, JudgeEngineSpec) and spec.judge == judge_of_rows:
+                    await stack.enter_async_context(self.classmates.awake(m))
             return list(await asyncio.gather(*(judge.score(row, one) for row, one in zip(rows, asked, strict=True))))
 
     async def _generate_classmate_continuations(

@@ -218,6 +218,17 @@ def test_what_was_judged_is_not_judged_again(tmp_path: Path) -> None:
         assert not ask(judge, "good")[0].cached, "other sampling is another question"
 
 
+def test_the_same_text_at_the_same_time_is_judged_once(tmp_path: Path) -> None:
+    stand_in = StandInJudge(plan=lambda prompt, times: "500" if "bad" in prompt else "ok")
+    stand_in.hold = 0.1
+    with judging(stand_in, cache_path=str(tmp_path)) as judge:
+        judgements = ask(judge, *["good"] * 5, *["bad"] * 3)
+    assert (stand_in.asked[prompt_of("good")], stand_in.asked[prompt_of("bad")]) == (1, 5)
+    assert [one.score for one in judgements] == [rating_of(prompt_of("good"))] * 5 + [None] * 3
+    assert sum(one.requests for one in judgements) == 6
+    assert sum(one.cached for one in judgements) == 4
+
+
 def test_a_damaged_cache_costs_a_call(tmp_path: Path) -> None:
     stand_in = StandInJudge()
     with judging(stand_in, cache_path=str(tmp_path)) as judge:

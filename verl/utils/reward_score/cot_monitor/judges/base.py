@@ -12,7 +12,7 @@ to the format is asked to; the answer is read as strictly either way.
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from verl.classmate.judgement import Judgement
@@ -154,19 +154,32 @@ class PromptJudge(Judge):
         self.backend = backend
         self._calls = Calls(settings)
         self._cache = cache
+        self._under_way: dict[str, asyncio.Task[Judgement]] = {}
 
     async def score(self, verifier: BaseVerifier, question: str, output: str) -> Judgement:
         """As `Judge.score`."""
         prompt = verifier.format_llm_judge_prompt(question, output)
         assert prompt is not None, "only verifiers with a prompt are brought to a judge"
+        if self._cache is None:
+            return await self._ask(verifier, prompt, None)
+        key = self._cache.key(**self.backend.identity, prompt=prompt, pattern=answer_pattern(verifier))
+        known = self._cache.get(key)
+        # Read again: a verifier whose format has changed since does not take it.
+        if known is not None and (judgement := read(verifier, known, cached=True)).outcome is Outcome.ok:
+            return judgement
+        task = self._under_way.get(key)
+        if task is not None and task.get_loop() is asyncio.get_running_loop():
+            # The same text, asked about a moment ago.
+            judgement = await asyncio.shield(task)
+            found = judgement.outcome is Outcome.ok
+            return replace(judgement, requests=0, prompt_tokens=0, completion_tokens=0, cached=found)
+        task = self._under_way[key] = asyncio.ensure_future(self._ask(verifier, prompt, key))
+        task.add_done_callback(lambda _: self._under_way.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _ask(self, verifier: BaseVerifier, prompt: str, key: str | None) -> Judgement:
+        """Asks the back end; what it says is kept under `key`."""
         pattern = answer_pattern(verifier)
-        key = None
-        if self._cache is not None:
-            key = self._cache.key(**self.backend.identity, prompt=prompt, pattern=pattern)
-            known = self._cache.get(key)
-            # Read again: a verifier whose format has changed since does not take it.
-            if known is not None and (judgement := read(verifier, known, cached=True)).outcome is Outcome.ok:
-                return judgement
         answer, failed, requests = await self._calls.make(lambda: self.backend.ask(prompt, pattern))
         if failed is not None:
             return failure(failed, requests)
