@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
