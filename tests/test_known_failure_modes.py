@@ -60,6 +60,8 @@ ELSEWHERE = {
     "correctness by sign on 1-10 scores": [f"{_SCORING}::test_condition_table"],
     "sign flip rewarding an invalid score": [f"{_SCORING}::test_a_failed_judge_excludes_the_row"],
     "failed judge averaged as 0 or -1": [
+        "tests/e2e/test_judges.py::test_one_process_trains_on_a_faulty_judge",
+        "tests/utils/reward_score/cot_monitor/test_judges.py::test_an_answer_in_another_format_is_no_score_and_is_not_asked_for_again",
         f"{_SCORING}::test_missing_samples_are_left_out_never_zero",
         f"{_SCORING}::test_a_score_that_is_no_number_is_a_judge_error",
         f"{_ADVANTAGE}::test_failed_and_padding_rows_touch_nothing",

@@ -19,6 +19,8 @@ CLASSMATES = "reward_model.classmate_model_name_or_path_list"
 POLICY = "actor_rollout_ref.model.path"
 LIMIT_S = 20
 
+JUDGE = ("reward_model.llm_judge_backend_type=openai", "reward_model.llm_judge_model_name=m")
+
 
 def rows(count: int = 8, question: str = "1 + 1 = ?") -> list[dict]:
     return [
@@ -51,6 +53,11 @@ def world(tmp_path_factory):
     pq.write_table(
         pa.Table.from_pylist([{**row, "data_source": "bold_formatting"} for row in rows()]), folder / "bold.parquet"
     )
+    judged = [
+        {**row, "data_source": "sycophancy", "reward_model": {"raw_question_for_monitor": "1 + 1 = ?"}}
+        for row in rows()
+    ]
+    pq.write_table(pa.Table.from_pylist(judged), folder / "judged.parquet")
     (folder / "not.parquet").write_text("question,answer\n")
 
     def variant(name: str) -> Path:
@@ -180,6 +187,17 @@ MISTAKES = {
     "wrong type of ours": (["reward_model.classmate_batch_size=many"], ["classmate_batch_size", "an integer"]),
     "zero rollouts": (["actor_rollout_ref.rollout.n=0"], ["rollout.n", "1 or more"]),
     "unknown key added": (["+actor_rollout_ref.rollout.xyzzy=1"], ["verl refuses", "xyzzy"]),
+    "no judge": (
+        ["data.train_files={world}/judged.parquet"],
+        [
+            "data source sycophancy is scored by a judge",
+            "llm_judge_backend_type=openai reward_model.llm_judge_model_name=",
+        ],
+    ),
+    "judge that is not there": (
+        ["data.train_files={world}/judged.parquet", *JUDGE, "reward_model.llm_judge_base_url=http://127.0.0.1:9/v1"],
+        ["the judge m cannot be asked", "no key is in OPENAI_API_KEY); start its server, or correct", "_base_url"],
+    ),
     "KL in the reward": (["algorithm.use_kl_in_reward=true"], ["use_kl_loss=True"]),
 }
 

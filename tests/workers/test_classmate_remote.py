@@ -20,7 +20,7 @@ from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ClassmateEngineError
 from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
-from verl.workers import classmate_remote
+from verl.workers import classmate_remote, openai_http
 from verl.workers.classmate_mapping import Server, changing
 from verl.workers.classmate_remote import RETRIES, RemoteClassmate, RemoteWatch, with_hosted
 from verl.workers.classmate_workers import ClassmateClient, ClassmateGroup, create_classmate_workers
@@ -64,7 +64,7 @@ class Stub:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classmate_remote, "RETRY_DELAY_S", 0.01)
+    monkeypatch.setattr(openai_http, "RETRY_DELAY_S", 0.01)
     monkeypatch.setattr(classmate_remote, "PROBE_INTERVAL_S", 0.0)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 

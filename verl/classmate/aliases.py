@@ -126,6 +126,8 @@ def _canonical(key: str, value: str | None) -> list[tuple[str, str | None]]:
         if value.lower() in ("null", "none"):
             return []
         return [("reward_model.classmate_backend", "vllm" if value.lower() == "true" else "hf")]
+    if key == "reward_model.user_tinker_llm_judge" and value is not None:
+        return [("reward_model.llm_judge_backend_type", "tinker")] if value.lower() == "true" else []
     if key == "algorithm.adv_estimator" and value is not None and _text(value) in RECIPES:
         return list(RECIPES[_text(value)].items())
     if value is not None:

@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 from verl.classmate.aliases import RECIPES, refuse_gone, resolve_aliases
 from verl.classmate.cot import CotMarkers, KeepSpec, parse_keep_rate
 from verl.classmate.errors import ConfigError
+from verl.classmate.judge_config import JudgeKeys, JudgeSpec
 from verl.classmate.typed import parse, render_yaml
 
 __all__ = [
@@ -432,7 +433,15 @@ class ClassmateCotRewardConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassmateRewardModelConfig:
+class JudgeEngineSpec(ClassmateSpec):
+    """A judge that is an engine of the run; made from the keys `llm_judge_*`, never written by a user."""
+
+    judge: JudgeSpec
+    """The judge."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassmateRewardModelConfig(JudgeKeys):
     """The node `reward_model`."""
 
     reward_manager: Literal["classmate_cot", "sycophancy_classmate_cot"] = "classmate_cot"
@@ -575,6 +584,7 @@ class ClassmateRewardModelConfig:
             f"reward_model.cot_format: plain hands over the answer too; write {_REWARD}.main_cot_keep_rate=0.5 or less "
             "than all in another way, or classmate_continue_mode=immediate_answer",
         )
+        self._check_judges()
         object.__setattr__(self, "classmates", self._resolved_classmates())
 
     def _resolved_classmates(self) -> tuple[ClassmateSpec, ...]:
@@ -642,6 +652,24 @@ class ClassmateRewardModelConfig:
                 gpu_memory_utilization=spec.gpu_memory_utilization or engine.gpu_memory_utilization,
             )
             for spec in specs
+        )
+
+    @property
+    def frozen_models(self) -> tuple[ClassmateSpec, ...]:
+        """All that may be engines of the run: the classmates, then the judges. Engines are called by their place."""
+        vllm = self.classmate_vllm_configs
+        return self.classmates + tuple(
+            JudgeEngineSpec(
+                judge=judge,
+                model=judge.model,
+                backend="vllm" if judge.backend == "vllm" else "hf",
+                placement=self.llm_judge_placement or self.classmate_placement,
+                replicas=self.llm_judge_replicas,
+                tensor_parallel_size=self.llm_judge_tensor_parallel_size or vllm.tensor_parallel_size,
+                gpu_memory_utilization=self.llm_judge_gpu_memory_utilization or vllm.gpu_memory_utilization,
+            )
+            for judge in self.judges
+            if judge.in_run
         )
 
     def request_timeout(self, backend: str) -> float:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -121,6 +121,8 @@ class Continuation:
     """The verifier's raw score with the main model's answer for ground truth."""
     error: str | None = None
     """What the engine or the verifier said, where one of them failed."""
+    judge: Mapping[str, Any] | None = None
+    """What a judge made of it (`Judgement.record`), where one was asked."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -80,7 +80,13 @@ def _suggest(key: str, cls: type) -> str:
     close = get_close_matches(key, names, n=1)
     if close:
         return f"did you mean {names[close[0]]}?"
-    return f"known keys: {', '.join(field.name for field in dataclasses.fields(cls))}"  # type: ignore[arg-type]
+    return f"known keys: {', '.join(field.name for field in _own_first(cls))}"
+
+
+def _own_first(cls: type) -> list[dataclasses.Field]:
+    """The fields of a dataclass, those that it inherits last."""
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    return sorted(fields, key=lambda field: field.name not in cls.__annotations__)
 
 
 def _refuse_values(value: Any, path: str) -> None:
@@ -143,13 +149,19 @@ def _convert_union(hints: Sequence[Any], value: Any, path: str) -> Any:
 
 
 def field_docs(cls: type) -> dict[str, str]:
-    """The string under each field of a dataclass, on one line each."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    body = tree.body[0].body  # type: ignore[attr-defined]
+    """The string under each field of a dataclass and of those it inherits from, on one line each."""
     docs = {}
-    for node, after in itertools.pairwise(body):
-        if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            docs[node.target.id] = " ".join(str(after.value.value).split())  # type: ignore[union-attr]
+    for base in reversed(cls.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
+        for node, after in itertools.pairwise(body):
+            if (
+                isinstance(node, ast.AnnAssign)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+            ):
+                docs[node.target.id] = " ".join(str(after.value.value).split())  # type: ignore[union-attr]
     return docs
 
 
@@ -161,7 +173,7 @@ def render_yaml(cls: type, *, indent: int = 0) -> str:
     docs = field_docs(cls)
     hints = get_type_hints(cls)
     blocks = []
-    for field in dataclasses.fields(cls):
+    for field in _own_first(cls):
         if not field.metadata.get("in_yaml", True):
             continue
         comment = textwrap.fill(docs[field.name], 116, initial_indent=f"{pad}# ", subsequent_indent=f"{pad}# ")

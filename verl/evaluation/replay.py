@@ -105,12 +105,18 @@ def replay(dump: Dump, config: DictConfig, *, rescore: bool) -> Replay:
     advantage = check_training(container, judge.reward)
     reads = [judge.read(_answer(record, dump)) for record in dump.records]
 
+    if rescore:
+        _check_judge(judge, dump)
+
     async def score_all() -> list[JudgedRow]:
-        return list(
-            await asyncio.gather(
-                *(_score(judge, read, record, rescore) for read, record in zip(reads, dump.records, strict=True))
+        try:
+            return list(
+                await asyncio.gather(
+                    *(_score(judge, read, record, rescore) for read, record in zip(reads, dump.records, strict=True))
+                )
             )
-        )
+        finally:
+            await judge.manager.close()
 
     judged = asyncio.run(score_all())
     records = [as_dumped(row.record) for row in judged]
@@ -130,7 +136,8 @@ def differences(dumped: Any, now: Any, field: str = "") -> Iterator[Difference]:
     """Where two records differ; keys that only one of them has are not compared."""
     if isinstance(dumped, dict) and isinstance(now, dict):
         for key in now:
-            if key in dumped:
+            # What a judge said is not computed here; its score is, and stands beside it.
+            if key in dumped and key != "judge":
                 yield from differences(dumped[key], now[key], f"{field}.{key}" if field else key)
     elif isinstance(dumped, list) and isinstance(now, list) and len(dumped) == len(now):
         for i, (one, other) in enumerate(zip(dumped, now, strict=True)):
@@ -167,6 +174,21 @@ def _judge(config: DictConfig) -> RowJudge:
         raise ConfigError(f"a tokenizer or reward function of the run cannot be loaded: {reason}") from error
 
 
+def _check_judge(judge: RowJudge, dump: Dump) -> None:
+    """A judge that was an engine of the run is not there any more.
+
+    Raises:
+        ConfigError: with what to write instead.
+    """
+    spec = judge.reward.judge(validate=dump.validation)
+    if spec is not None and spec.in_run and judge.manager.compute_score is None:
+        raise ConfigError(
+            f"the judge {spec.model} was an engine of the run, and texts cannot be judged again without it; leave out "
+            "--rescore, or serve it and write reward_model.llm_judge_backend_type=openai "
+            "reward_model.llm_judge_base_url=http://HOST:PORT/v1"
+        )
+
+
 def _answer(record: Mapping[str, Any], dump: Dump) -> Answer:
     partner = record["partner"]
     return Answer(
@@ -188,7 +210,7 @@ async def _score(judge: RowJudge, read: ReadRow, record: Mapping[str, Any], resc
     asked = [_asked(judge, read, m, record["classmates"], rescore) for m in judge.asks(read)]
     main = None
     if not rescore and record["main_outcome"] in _SCORED:
-        main = Verdict(score=record["main_score"], error=record["main_error"])
+        main = Verdict(score=record["main_score"], error=record["main_error"], judge=record.get("judge"))
     return await judge.score(read, asked, main=main)
 
 
@@ -216,6 +238,7 @@ def _asked(judge: RowJudge, read: ReadRow, m: int, classmates: Sequence[Mapping[
                 score=None if again else sample["score"],
                 consistency=None if again else sample.get("consistency"),
                 error=None if again else sample.get("error"),
+                judge=None if again else sample.get("judge"),
             )
         )
         counts[view] += 1

@@ -10,7 +10,7 @@ import io
 import math
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -155,6 +155,7 @@ class View:
                     score = _number(sample["score"]) if sample["outcome"] == "ok" else sample["outcome"]
                     out.line(f"  score {score}{agrees}, {sample['tokens']} tokens ({sample['finish_reason']}):")
                     out.block("", sample["text"])
+                    _judge(out, sample)
 
     def _reward(self, out: "_Out", row: "ReplayedRow") -> None:
         reward = self.replay.judge.reward
@@ -169,6 +170,7 @@ class View:
             elif reward.format_weight:
                 how += f" + {reward.format_weight:g} x format {_number(scores.format_score)}"
             out.line(f"r           = {_number(scores.base_reward)}   ({how})")
+        _judge(out, record)
         if scores.outcomes:
             difference = ", with the CoT minus the question alone" if config.compares_with_question_alone else ""
             for m, scores_S in enumerate(scores.scores_VMS.swapaxes(0, 1)):
@@ -284,6 +286,14 @@ class _Out:
 
     def text(self) -> str:
         return self._buffer.getvalue().rstrip("\n")
+
+
+def _judge(out: _Out, asked: Mapping[str, Any]) -> None:
+    """What a judge said, where one was asked."""
+    judge = asked.get("judge")
+    if judge is not None:
+        said = judge.get("explanation") or judge.get("error") or ""
+        out.block(f"judge: {_number(judge.get('score')) if judge.get('score') is not None else judge['outcome']}", said)
 
 
 def _number(value: float | None) -> str:

@@ -39,6 +39,9 @@ REWARD_KEYS = frozenset(
 VERIFIER_KEYS = ("reward.custom_reward_function",)
 """Nodes that say how texts are scored: after a change of these, the dumped scores say nothing."""
 
+JUDGE_PREFIXES = ("reward_model.llm_judge_", "reward_model.eval_llm_judge_")
+"""Beginnings of keys that say who judges, and how: the same holds for them."""
+
 _LOSS_KEYS = ("actor_rollout_ref.actor.loss_agg_mode", "actor_rollout_ref.actor.use_kl_loss")
 """What recipes such as drgrpo set besides; without a part in the advantages."""
 
@@ -84,18 +87,19 @@ def with_overrides(config: DictConfig, overrides: Sequence[str]) -> tuple[DictCo
 
 def changes_verifier(keys: Sequence[str]) -> bool:
     """Whether the keys say how texts are scored."""
-    return any(_below(key, node) for key in keys for node in VERIFIER_KEYS)
+    return any(key.startswith(JUDGE_PREFIXES) or _below(key, node) for key in keys for node in VERIFIER_KEYS)
 
 
 def _check(key: str, config: DictConfig) -> None:
     """Refuses what cannot be changed afterwards; unknown keys under `reward_model` are the typed config's business."""
-    allowed = key in REWARD_KEYS or key in _LOSS_KEYS or any(_below(key, node) for node in VERIFIER_KEYS)
+    allowed = key in REWARD_KEYS or key in _LOSS_KEYS or changes_verifier([key])
+    if key.startswith("reward_model.") and key.removeprefix("reward_model.") not in dotted_names(
+        ClassmateRewardModelConfig
+    ):
+        return
     if allowed or (key.startswith("algorithm.") and not _below(key, "algorithm.rollout_correction")):
         return
-    if key.startswith("reward_model."):
-        if key.removeprefix("reward_model.") not in dotted_names(ClassmateRewardModelConfig):
-            return
-    elif not _exists(key, config):
+    if not key.startswith("reward_model.") and not _exists(key, config):
         raise ConfigError(f"{key}: unknown key; a replay takes reward_model.*, algorithm.* and reward.*")
     raise ConfigError(
         f"{key}: another value needs new generations (or has no part in the reward), which a dump cannot give; start a "

@@ -204,7 +204,7 @@ def _announce(console: Console, config: DictConfig, reward: ClassmateRewardModel
 
 
 def _start_classmates(config: DictConfig, reward: ClassmateRewardModelConfig, console: Console) -> Any:
-    if not reward.classmates:
+    if not reward.frozen_models:
         return None
     from verl.workers.classmate_workers import ClassmateGroup
 

@@ -20,11 +20,12 @@ from omegaconf import OmegaConf
 from verl.classmate import prompts
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.errors import ConfigError
-from verl.trainer import preflight_data, preflight_models
+from verl.trainer import preflight_data, preflight_judges, preflight_models
 from verl.trainer.loggers import check_loggers
 from verl.trainer.resource_plan import certain_memory_gib, memory_gib, needed_gpus, needed_ray_cpus
 from verl.workers.classmate_placement import (
     POLICY,
+    Engine,
     asked_in_turn,
     assign_gpus,
     engines,
@@ -88,6 +89,7 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
     if config["reward"]["custom_reward_function"]["path"] is None:
         preflight_data.check_sandbox(config["data"], reward)
     preflight_data.check_lowest_scores(config["data"], reward)
+    preflight_judges.check(config, reward)
     _check_models(config, reward)
     check_memory(config, reward)
     check_with_verl(config)
@@ -154,6 +156,7 @@ def check_debug(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
     refusals = [
         (policy["rollout"]["name"] != "hf", "actor_rollout_ref.rollout.name", "hf"),
         (any(resolved_backend(spec) == "vllm" for spec in reward.classmates), "reward_model.classmate_backend", "hf"),
+        (any(judge.backend == "vllm" for judge in reward.judges), "reward_model.llm_judge_backend_type", "hf"),
         (trainer["n_gpus_per_node"] != 1, "trainer.n_gpus_per_node", 1),
         (trainer["nnodes"] != 1, "trainer.nnodes", 1),
         (batch % policy["actor"]["ppo_mini_batch_size"], "actor_rollout_ref.actor.ppo_mini_batch_size", batch),
@@ -270,9 +273,15 @@ def _check_widths(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
     for engine in engines(reward):
         if engine.in_policy_pool(config["trainer"]["device"]) and (engine.width > gpus or gpus % engine.width):
             raise ConfigError(
-                f"reward_model.classmates[{engine.classmate}].tensor_parallel_size={engine.width} does not divide the "
+                f"{_width_key(engine)}={engine.width} does not divide the "
                 f"trainer's {gpus} GPUs; write {math.gcd(engine.width, gpus)}, or placement: dedicated"
             )
+
+
+def _width_key(engine: Engine) -> str:
+    if engine.judges:
+        return "reward_model.llm_judge_tensor_parallel_size"
+    return f"reward_model.classmates[{engine.classmate}].tensor_parallel_size"
 
 
 def _check_gpu_memory(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:

@@ -109,18 +109,37 @@ def _check_columns(prompt_key: str, key: str, name: str, schema: Any) -> None:
         )
 
 
+def data_sources(data: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
+    """(data source, file) of the local files of `data.train_files` or `data.val_files`, each once, in order.
+
+    Empty where a dataset class of the user's makes the rows.
+    """
+    if data["custom_cls"]["path"] is not None:
+        return []
+    return [(source, name) for name in data_files(data, key) if "://" not in name for source in _sources(name)]
+
+
+def has_question(key: str, name: str) -> bool:
+    """Whether the rows of a file have `reward_model.raw_question_for_monitor`."""
+    import pyarrow as pa
+
+    schema = _open(key, name)[1]
+    column = dict(zip(schema.names, schema.types, strict=True))["reward_model"]
+    return pa.types.is_struct(column) and column.get_field_index("raw_question_for_monitor") >= 0
+
+
+def _sources(name: str) -> list[str]:
+    return sorted({str(value) for value in _column(Path(name).expanduser(), "data_source")})
+
+
 def _check_data_sources(key: str, name: str) -> None:
     from verl.utils.reward_score.cot_monitor import get_verifier
 
-    for source in _data_sources(name):
+    for source in _sources(name):
         try:
             get_verifier(source)
         except ValueError as error:
             raise ConfigError(f"data.{key}={name}: {error}") from error
-
-
-def _data_sources(name: str) -> list[str]:
-    return sorted({str(value) for value in _column(Path(name).expanduser(), "data_source")})
 
 
 def check_lowest_scores(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
@@ -135,13 +154,10 @@ def check_lowest_scores(data: Mapping[str, Any], reward: ClassmateRewardModelCon
     """
     from verl.utils.reward_score.cot_monitor import get_verifier
 
-    rewards = reward.classmate_cot_reward_configs
-    if rewards.unfinished_main_score != "lowest" or data["custom_cls"]["path"] is not None:
+    if reward.classmate_cot_reward_configs.unfinished_main_score != "lowest":
         return
     for key in _KEYS:
-        for source in sorted(
-            {one for name in data_files(data, key) if "://" not in name for one in _data_sources(name)}
-        ):
+        for source in sorted({source for source, _ in data_sources(data, key)}):
             scale = RewardScale.of(get_verifier(source), reward.reward_direction)
             if scale.lowest is None:
                 raise ConfigError(
@@ -163,10 +179,7 @@ def check_sandbox(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
     """
     import requests
 
-    if data["custom_cls"]["path"] is not None:
-        return
-    names = [name for key in _KEYS for name in data_files(data, key) if "://" not in name]
-    if not any("code" in _column(Path(name).expanduser(), "data_source") for name in names):
+    if not any(source == "code" for key in _KEYS for source, _ in data_sources(data, key)):
         return
     fusion = reward.sandbox_fusion_url
     with requests.Session() as session:

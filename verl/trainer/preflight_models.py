@@ -128,7 +128,7 @@ def check_context(key: str, path: str, needed: int, *, classmate: bool = False) 
     Raises:
         ConfigError: with the model's limit and the keys that make up the need.
     """
-    limit = _position_limit(Path(path).expanduser() / "config.json")
+    limit = position_limit(path)
     if limit is None or needed <= limit:
         return
     message = f"{key}={path} reads at most {limit} tokens, rows need up to {needed}: lower data.max_prompt_length or "
@@ -141,8 +141,9 @@ def check_context(key: str, path: str, needed: int, *, classmate: bool = False) 
     )
 
 
-def _position_limit(file: Path) -> int | None:
-    """`max_position_embeddings`; None where there is no such file, or where scaled positions make the number a base."""
+def position_limit(path: str) -> int | None:
+    """`max_position_embeddings` of a local model; None for a hub name, or where scaled positions make it a base."""
+    file = Path(path).expanduser() / "config.json"
     if not file.is_file():
         return None
     config = json.loads(file.read_text())

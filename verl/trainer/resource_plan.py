@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec
 from verl.workers.classmate_mapping import MappingFile
 from verl.workers.classmate_placement import (
     POLICY,
@@ -86,6 +86,7 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
     if config.algorithm.adv_estimator == "gae":
         critic = weights_gib(config.critic.model.path, as_float32=on_cpu or config.critic.fsdp.model_dtype == "fp32")
         parts.insert(1, ("critic, training", training, where, critic, TRAINING_COPIES, "weights, gradients, Adam"))
+    judges: list[tuple[str, str, str, float | None, int, str]] = []
     running = engines(reward)
     for index, spec in enumerate(reward.classmates):
         own = [engine for engine in running if engine.classmate == index]
@@ -93,6 +94,14 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
         place = where if not own or not own[0].dedicated else _own_place(own[0].width, on_cpu)
         backend = resolved_backend(spec) + (f" x {len(own)}" if len(own) > 1 else "")
         parts.append((f"classmate {index}", backend, place, weights, len(own), Path(spec.model).name))
+    for one in reward.judges:
+        own = [engine for engine in running if isinstance(engine.spec, JudgeEngineSpec) and engine.spec.judge == one]
+        name = "judge" if one.role == "llm_judge" else "judge, validation"
+        weights = weights_gib(one.model, as_float32=on_cpu) if own else 0.0
+        place = "remote" if not own else _own_place(own[0].width, on_cpu) if own[0].dedicated else where
+        backend = one.backend + (f" x {len(own)}" if len(own) > 1 else "")
+        at = f" at {one.base_url}" if one.backend == "openai" else ""
+        judges.append((name, backend, place, weights, len(own), f"{Path(one.model).name}{at}"))
     servers = MappingFile(reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn)
     table = [("part", "engine", "where", "memory", "")]
     first = len(parts) - len(reward.classmates)
@@ -102,6 +111,9 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
             table.append((part, engine, "remote", "its own", f"{note} at {server.url if server else 'no server'}"))
         else:
             table.append((part, engine, place, "not known yet" if weights is None else _size(weights * copies), note))
+    for part, engine, place, weights, copies, note in judges:
+        size = "not known yet" if weights is None else _size(weights * copies)
+        table.append((part, engine, place, "its own" if place == "remote" else size, note))
     widths = [max(len(row[column]) for row in table) for column in range(5)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 

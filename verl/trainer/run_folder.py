@@ -38,9 +38,15 @@ _IGNORED_KEYS = frozenset(
         "trainer.rollout_data_dir",
         "trainer.validation_data_dir",
         "ray_kwargs.ray_init.num_cpus",
+        "reward_model.llm_judge_base_url",
+        "reward_model.llm_judge_cache_path",
+        "reward_model.llm_judge_max_concurrency",
+        "reward_model.llm_judge_max_retries",
+        "reward_model.llm_judge_requests_per_minute",
+        "reward_model.llm_judge_timeout",
     }
 )
-"""Keys that may change between a run and its continuation: where it logs, and how far it goes."""
+"""Keys that may change between a run and its continuation: where it logs, how far it goes, where its judge stands."""
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -59,6 +59,9 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
             config.reward_model.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn = (
                 node.host_classmate_name_to_url_json_fn
             )
+        if reward.llm_judge_cache_path is not None:
+            # Workers may stand in other folders.
+            config.reward_model.llm_judge_cache_path = str(Path(reward.llm_judge_cache_path).expanduser().absolute())
         if config.trainer.deterministic:
             rollout.engine_kwargs.setdefault("hf", {})
             rollout.engine_kwargs.hf.deterministic = True

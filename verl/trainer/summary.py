@@ -5,6 +5,7 @@
 """
 
 import re
+from collections import Counter
 from typing import Any
 
 from verl.trainer.console import Console
@@ -39,6 +40,25 @@ def before_after(folder: RunFolder) -> tuple[dict[str, float], dict[str, float]]
     return (lines[0], lines[-1]) if lines else ({}, {})
 
 
+def judge_line(folder: RunFolder) -> str | None:
+    """What judges cost the run and how often they failed, over all of its starts; None where none was asked."""
+    total: Counter[str] = Counter()
+    for line in folder.read_metrics():
+        for key, value in line.items():
+            if key.startswith("judge/") and value is not None:
+                total[key.removeprefix("judge/").removeprefix("validation/")] += int(value)
+    if not total["texts"]:
+        return None
+    kinds = ", ".join(
+        f"{name.partition('/')[2]} {n}" for name, n in sorted(total.items()) if name.startswith("failures/")
+    )
+    return (
+        f"judge           {total['texts']} texts, {total['requests']} requests ({total['retries']} retries), "
+        f"{total['cache_hits']} from the cache, {total['prompt_tokens']} + {total['completion_tokens']} tokens read "
+        f"and written, {total['failures']} failures" + (f" ({kinds})" if kinds else "")
+    )
+
+
 def print_summary(console: Console, folder: RunFolder) -> None:
     """The table before/after and the paths of what the run wrote."""
     before, after = before_after(folder)
@@ -49,6 +69,8 @@ def print_summary(console: Console, folder: RunFolder) -> None:
             spec = next(spec for start, spec in formats.items() if label.startswith(start))
             rows.append([label, *(format(one[label], spec) if label in one else "-" for one in (before, after))])
         console.table("held-out problems", ["", "before", "after"], rows)
+    if (judges := judge_line(folder)) is not None:
+        console.line(judges)
     for name in ("config.yaml", "metrics.jsonl", "rollouts", "val_preds", "logs"):
         if (folder.path / name).exists():
             console.line(f"{name:<16}{folder.path / name}")

@@ -1,4 +1,4 @@
-"""Which engines the classmates of a run have, where each one stands, and whether they fit beside the policy.
+"""Which engines the classmates and judges of a run have, where each one stands, whether they fit beside the policy.
 
 Decision: all of it is pure and follows from the config. So a worker can name an engine without being told, and what
 does not fit is refused before anything starts.
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec, SelfPlaySpec
+from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec, JudgeEngineSpec, SelfPlaySpec
 from verl.utils.device import get_device_name
 
 Schedule = Literal["streamed", "batched"]
@@ -30,14 +30,14 @@ DEDICATED_CPUS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """One engine of one classmate."""
+    """One engine of one classmate or judge."""
 
     classmate: int
-    """Index m."""
+    """Index m of the classmate; judges come after the last one."""
     replica: int
     """Counts the engines of the classmate."""
     spec: ClassmateSpec
-    """The classmate."""
+    """The classmate, or a `JudgeEngineSpec`."""
     backend: str
     """`hf` or `vllm`."""
 
@@ -50,7 +50,13 @@ class Engine:
     def label(self) -> str:
         """For a person: the classmate, and which of its engines where it has several."""
         which = f", engine {self.replica}" if self.spec.replicas not in (None, 1) else ""
-        return f"classmate {self.classmate} ({self.spec.model}{which})"
+        who = "judge" if self.judges else f"classmate {self.classmate}"
+        return f"{who} ({self.spec.model}{which})"
+
+    @property
+    def judges(self) -> bool:
+        """Whether it is a judge's."""
+        return isinstance(self.spec, JudgeEngineSpec)
 
     @property
     def width(self) -> int:
@@ -84,10 +90,10 @@ def actor_name(index: int, spec: ClassmateSpec, replica: int = 0) -> str:
 
 
 def engines(reward: ClassmateRewardModelConfig) -> tuple[Engine, ...]:
-    """Every engine that the run starts for its classmates, classmate by classmate."""
+    """Every engine that the run starts for its classmates and judges, one model after the other."""
     return tuple(
         Engine(classmate=index, replica=replica, spec=spec, backend=resolved_backend(spec))
-        for index, spec in enumerate(reward.classmates)
+        for index, spec in enumerate(reward.frozen_models)
         if resolved_backend(spec) in LOCAL
         for replica in range(spec.replicas or 1)
     )
@@ -146,7 +152,7 @@ def resolved_schedule(config: Mapping[str, Any], reward: ClassmateRewardModelCon
 
 
 def asked_in_turn(reward: ClassmateRewardModelConfig, schedule: Schedule) -> frozenset[int]:
-    """Classmates that are asked when all rows are written: with `batched` those with colocated engines.
+    """Classmates and judges that are asked when all rows are written: with `batched` those with colocated engines.
 
     All others are asked row by row, live self-play while the policy is awake.
     """

@@ -11,10 +11,9 @@ the first answer brings it back.
 
 import asyncio
 import dataclasses
-import email.utils
 import json
 import logging
-import random
+import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,34 +26,19 @@ from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
 from verl.workers import classmate_mapping
-from verl.workers.classmate_mapping import MappingFile, Server, without_key
+from verl.workers.classmate_mapping import MappingFile, Server
+from verl.workers.openai_http import ServerFailed, backoff_s, connections, error_message, post
 
 logger = logging.getLogger(__name__)
 
 RETRIES = 3
 """Times that a request is sent again after the server, not the request, failed."""
 
-RETRY_DELAY_S = 0.5
-"""Wait before the first retry; doubled for each further one, and spread by half of it either way."""
-
-CONNECT_TIMEOUT_S = 5.0
-"""A machine that is there accepts a connection within this time."""
-
 PROBE_INTERVAL_S = 1.0
 """A server that is down is asked about itself this often at most, however many requests wait."""
 
 _CONNECTIONS = 256
 """Most connections to one server; further requests wait in this process."""
-
-_MAX_REPLY_BYTES = 16 << 20
-
-
-class _ServerFailed(Exception):
-    """The server, not the request, failed: worth another try."""
-
-    def __init__(self, reason: str, *, busy: bool = False, wait_s: float = 0.0) -> None:
-        super().__init__(reason)
-        self.busy, self.wait_s = busy, wait_s
 
 
 class RemoteClassmate:
@@ -123,9 +107,9 @@ class RemoteClassmate:
         body |= {"model": server.name, "prompt": prompt_ids, "n": 1, "return_token_ids": True}
         for attempt in range(RETRIES + 1):
             try:
-                status, content = await self._post(f"{server.url}/v1/completions", body)
-            except _ServerFailed as failure:
-                wait = max(failure.wait_s, RETRY_DELAY_S * 2**attempt * random.uniform(0.5, 1.5))
+                status, content = await post(self._connections(), f"{server.url}/v1/completions", body, key=_key())
+            except ServerFailed as failure:
+                wait = backoff_s(attempt, at_least=failure.wait_s)
                 if attempt < RETRIES and time.monotonic() + wait < deadline:
                     await asyncio.sleep(wait)
                     continue
@@ -134,37 +118,12 @@ class RemoteClassmate:
                 return self._failed(str(failure))
             self._came_up(server)
             if status != 200:
-                return self._refused(f"refuses requests with status {status} ({_message(content)})")
+                return self._refused(f"refuses requests with status {status} ({error_message(content, key=_key())})")
             try:
                 return _reply(content, most=int(params["max_tokens"]))
             except ValueError as error:
                 return self._refused(f"answers wrongly: {error}")
         raise AssertionError("the last attempt returns")
-
-    async def _post(self, url: str, body: dict[str, Any]) -> tuple[int, bytes]:
-        """Status and content of a reply that is worth reading.
-
-        Raises:
-            _ServerFailed: no connection, one that broke, status 429 or 5xx.
-        """
-        try:
-            async with self._connections().post(
-                url, json=body, headers=classmate_mapping.authorization(), allow_redirects=False
-            ) as response:
-                content = bytearray()
-                async for chunk in response.content.iter_chunked(1 << 16):
-                    content += chunk
-                    if len(content) > _MAX_REPLY_BYTES:
-                        raise _ServerFailed(f"sent more than {_MAX_REPLY_BYTES} bytes")
-                if response.status == 429 or response.status >= 500:
-                    raise _ServerFailed(
-                        f"status {response.status} ({_message(bytes(content))})",
-                        busy=response.status == 429,
-                        wait_s=_retry_after(response.headers.get("Retry-After")),
-                    )
-                return response.status, bytes(content)
-        except (aiohttp.ClientError, OSError) as error:
-            raise _ServerFailed(without_key(f"{type(error).__name__}: {error}")[:200]) from error
 
     def _connections(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
@@ -172,11 +131,7 @@ class RemoteClassmate:
             if self._session is not None:
                 self._session.detach()  # of a loop that has ended
             self._loop, self._probe = loop, None
-            self._session = aiohttp.ClientSession(
-                # A new connection each: one kept open may be closed by the server just when it is used again.
-                connector=aiohttp.TCPConnector(limit=_CONNECTIONS, force_close=True),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-            )
+            self._session = connections(_CONNECTIONS)
         return self._session
 
     # State
@@ -229,6 +184,10 @@ class RemoteClassmate:
         return Reply(outcome=Outcome.engine_error, error=reason)
 
 
+def _key() -> str | None:
+    return os.environ.get(classmate_mapping.KEY_VARIABLE) or None
+
+
 def _reply(content: bytes, *, most: int) -> Reply:
     """The reply in a completion with one choice.
 
@@ -249,31 +208,6 @@ def _reply(content: bytes, *, most: int) -> Reply:
     if reason == "abort":
         raise ValueError("the request was aborted")
     return Reply(outcome=Outcome.ok, token_ids=tuple(ids), finish_reason=reason if isinstance(reason, str) else None)
-
-
-def _message(content: bytes) -> str:
-    """What an error says, short and on one line."""
-    text = content[:2000].decode(errors="replace")
-    try:
-        error = json.loads(content)["error"]
-        text = str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, KeyError, TypeError):
-        pass
-    return without_key(" ".join(text.split()))[:200]
-
-
-def _retry_after(value: str | None) -> float:
-    """Seconds that a server asks to wait; 0 where it does not say."""
-    if value is None:
-        return 0.0
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return 0.0
 
 
 class RemoteWatch:

@@ -24,7 +24,7 @@ import ray
 from omegaconf import DictConfig, OmegaConf, open_dict
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec
+from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec, JudgeEngineSpec
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
@@ -44,6 +44,7 @@ from verl.workers.classmate_placement import (
 from verl.workers.classmate_remote import RemoteClassmate, RemoteWatch
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 from verl.workers.rollout.hf_rollout_server.server import HFServer
+from verl.workers.scoring_worker import ScoringJudgeWorker
 
 RETRIES = 1
 """Times that a request is sent again after the engine, not the request, failed."""
@@ -99,6 +100,7 @@ class ClassmateClient:
             policy: upstream's `LLMServerClient` of the rollout, which answers for live self-play.
         """
         self._config = reward_config
+        self._models = reward_config.frozen_models
         self._max_model_len = max_model_len
         self._deterministic = deterministic
         self._policy = policy
@@ -156,23 +158,43 @@ class ClassmateClient:
         """Closes what connections there are."""
         await asyncio.gather(*(remote.close() for remote in self._remotes.values()))
 
-    async def _one(self, classmate: int, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
-        timeout = self._config.request_timeout(resolved_backend(self._config.classmates[classmate]))
-        names = self._engine_names(classmate)
+    async def complete(self, model: int, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
+        """One answer of an engine of the run, to whatever it is asked.
+
+        Args:
+            model: place in `frozen_models`.
+            prompt_ids: in the model's own tokens.
+            params: sampling parameters under vLLM's names, with a seed.
+        """
+        return await self._one(model, prompt_ids, params)
+
+    async def score_tokens(self, model: int, token_ids: list[int]) -> float | Reply:
+        """The number that a reward model of the run gives a text, or why there is none."""
+        return await self._ask_engines(model, "score", {"prompt_ids": token_ids}, seed=0)
+
+    async def _one(self, model: int, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
+        arguments = {"prompt_ids": prompt_ids, "sampling_params": dict(params), "request_id": uuid4().hex}
+        output = await self._ask_engines(model, "generate", arguments, seed=params["seed"])
+        if isinstance(output, Reply):
+            return output
+        return Reply(
+            outcome=Outcome.ok,
+            token_ids=tuple(output.token_ids),
+            finish_reason=output.extra_fields.get("finish_reason", output.stop_reason),
+            log_probs=tuple(output.log_probs or ()),
+        )
+
+    async def _ask_engines(self, model: int, method: str, arguments: dict[str, Any], *, seed: int) -> Any:
+        """What the first engine of a model says that can say something; a `Reply` with the failure if none can."""
+        timeout = self._timeout(model)
+        names = self._engine_names(model)
         untried = list(names)
         for attempt in range(len(names) + RETRIES):
-            name = self._choose(untried or names, params["seed"])
+            name = self._choose(untried or names, seed)
             untried = [other for other in untried if other != name]
             self._load[name] += 1
             try:
-                output = await asyncio.wait_for(self._generate(name, prompt_ids, params), timeout)
-                reason = output.extra_fields.get("finish_reason", output.stop_reason)
-                return Reply(
-                    outcome=Outcome.ok,
-                    token_ids=tuple(output.token_ids),
-                    finish_reason=reason,
-                    log_probs=tuple(output.log_probs or ()),
-                )
+                return await asyncio.wait_for(self._call(name, method, arguments), timeout)
             except TimeoutError:
                 return Reply(outcome=Outcome.timeout, error=f"no answer within {timeout:g} s")
             except (ray.exceptions.RayError, ValueError) as error:
@@ -188,11 +210,17 @@ class ClassmateClient:
                 await asyncio.sleep(RETRY_DELAY_S * 2 ** (attempt - len(names) + 1))
         return Reply(outcome=Outcome.engine_error, error=failure)
 
-    def _engine_names(self, classmate: int) -> list[str]:
-        spec = self._config.classmates[classmate]
+    def _timeout(self, model: int) -> float:
+        spec = self._models[model]
+        if isinstance(spec, JudgeEngineSpec):
+            return self._config.llm_judge_timeout
+        return self._config.request_timeout(resolved_backend(spec))
+
+    def _engine_names(self, model: int) -> list[str]:
+        spec = self._models[model]
         if resolved_backend(spec) == POLICY:
             return [POLICY]
-        return [actor_name(classmate, spec, replica) for replica in range(spec.replicas or 1)]
+        return [actor_name(model, spec, replica) for replica in range(spec.replicas or 1)]
 
     def _choose(self, names: list[str], seed: int) -> str:
         """The engine with the fewest requests of this process, or in deterministic runs the seed's own; the living
@@ -201,18 +229,14 @@ class ClassmateClient:
         up = [name for name in names if self._down_until.get(name, 0.0) <= now] or names
         return up[seed % len(up)] if self._deterministic else min(up, key=self._load.__getitem__)
 
-    async def _generate(self, name: str, prompt_ids: list[int], params: dict[str, Any]) -> Any:
+    async def _call(self, name: str, method: str, arguments: dict[str, Any]) -> Any:
         if name == POLICY:
             if self._policy is None:
                 raise ValueError("self_play=live is answered by the engines of a training run only")
-            return await self._policy.generate(
-                request_id=uuid4().hex, prompt_ids=prompt_ids, sampling_params=dict(params)
-            )
+            return await getattr(self._policy, method)(**arguments)
         if name not in self._handles:
             self._handles[name] = ray.get_actor(name)
-        return await self._handles[name].generate.remote(
-            prompt_ids=prompt_ids, sampling_params=params, request_id=uuid4().hex
-        )
+        return await getattr(self._handles[name], method).remote(**arguments)
 
 
 def _is_dead_engine(error: ray.exceptions.RayTaskError) -> bool:
@@ -381,6 +405,8 @@ class ClassmateGroup:
         left = sum(not m.out for m in self._members if m.engine.classmate == member.engine.classmate)
         if left:
             self._on_event(f"{label} died and is given up; {left} of its classmate's engines go on ({reason})")
+        elif member.engine.judges:
+            raise ClassmateEngineError(f"{label} died, and without it no row has a score: {reason}")
         else:
             self._on_event(f"{label} died and is excluded from the rest of the run ({reason})")
 
@@ -483,7 +509,7 @@ class ClassmateGroup:
         elif on_gpu:
             options |= get_platform().ray_resource_options(1)
         member.handle = (
-            ray.remote(ClassmateWorker)
+            ray.remote(engine_class(member.engine.spec))
             .options(name=member.engine.name, max_concurrency=2 * engine.max_batch_size + 1000, **options)
             .remote(engine, frees_memory=member in self._sleepers)
         )
@@ -494,7 +520,7 @@ class ClassmateGroup:
 
         engine = member.engine
         rollout: Any = vllm_rollout_config(
-            self._config, engine.spec, self.max_model_len, self._reward_config, sleeps=member in self._sleepers
+            self._config, engine.spec, self._reward_config, sleeps=member in self._sleepers
         )
         model = {
             "_target_": "verl.workers.config.HFModelConfig",
@@ -573,6 +599,12 @@ def _end_processes(processes: Sequence[tuple[str, int, float]]) -> None:
             ray.get(ray.remote(end).options(num_cpus=0, scheduling_strategy=affinity).remote(ids))
 
 
+def engine_class(spec: ClassmateSpec) -> type[ClassmateWorker | ScoringJudgeWorker]:
+    """What an engine without vLLM runs."""
+    scoring = isinstance(spec, JudgeEngineSpec) and spec.judge.scoring
+    return ScoringJudgeWorker if scoring else ClassmateWorker
+
+
 def context_length(config: DictConfig, reward_config: ClassmateRewardModelConfig) -> int:
     """Most tokens of a classmate's prompt and answer together."""
     return reward_config.classmate_generation_configs.context_length(
@@ -585,12 +617,14 @@ def hf_engine_config(
 ) -> EngineConfig:
     """The embedded engine of a classmate."""
     on_gpu = get_device_name() == "cuda"
-    dtype = reward_config.classmate_dtype
+    dtype, max_model_len = reward_config.classmate_dtype, context_length(config, reward_config)
+    if isinstance(spec, JudgeEngineSpec):
+        dtype, max_model_len = spec.judge.dtype, reward_config.llm_judge_max_context
     return EngineConfig(
         model_path=spec.model,
         dtype=("bfloat16" if on_gpu else "float32") if dtype == "auto" else dtype,
         device="cuda" if on_gpu else "cpu",
-        max_model_len=context_length(config, reward_config),
+        max_model_len=max_model_len,
         max_batch_size=reward_config.classmate_batch_size,
         seed=reward_config.seed,
         deterministic=bool(config.trainer.deterministic),
@@ -601,14 +635,17 @@ def hf_engine_config(
 def vllm_rollout_config(
     config: DictConfig,
     spec: ClassmateSpec,
-    max_model_len: int,
     reward_config: ClassmateRewardModelConfig,
     *,
     sleeps: bool,
 ) -> DictConfig:
     """The policy's rollout node as a frozen helper needs it: own memory share, own context, weights from disk."""
     rollout: Any = OmegaConf.create(OmegaConf.to_container(config.actor_rollout_ref.rollout, resolve=True))
-    new_tokens = reward_config.classmate_generation_configs.max_new_tokens
+    max_model_len, new_tokens = (
+        (reward_config.llm_judge_max_context, reward_config.llm_judge_max_tokens)
+        if isinstance(spec, JudgeEngineSpec)
+        else (context_length(config, reward_config), reward_config.classmate_generation_configs.max_new_tokens)
+    )
     with open_dict(rollout):
         rollout.update(
             name="vllm",
@@ -617,6 +654,9 @@ def vllm_rollout_config(
             tensor_model_parallel_size=spec.tensor_parallel_size,
             data_parallel_size=1,
             pipeline_model_parallel_size=1,
+            dtype=spec.judge.dtype
+            if isinstance(spec, JudgeEngineSpec) and spec.judge.dtype != "auto"
+            else rollout.dtype,
             max_model_len=max_model_len,
             prompt_length=max_model_len - new_tokens,
             response_length=new_tokens,

@@ -17,24 +17,28 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import torch
 from omegaconf import DictConfig
 
 from verl.classmate.config import ClassmateRewardModelConfig
-from verl.classmate.reply import Reply
-from verl.classmate.scoring import Outcome
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.device import get_nccl_backend
 from verl.workers.classmate_placement import resolved_backend
-from verl.workers.classmate_workers import ClassmateClient, ClassmateWorker, context_length, hf_engine_config
+from verl.workers.classmate_workers import (
+    ClassmateClient,
+    ClassmateWorker,
+    context_length,
+    engine_class,
+    hf_engine_config,
+)
 from verl.workers.config import HFModelConfig, RolloutConfig, TrainingWorkerConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.hf_rollout_server.replica import engine_config
 from verl.workers.rollout.hf_rollout_server.server import HFServer
 from verl.workers.rollout.hf_rollout_server.weights import WeightLoader, pack
 from verl.workers.rollout.replica import TokenOutput
+from verl.workers.scoring_worker import ScoringJudgeWorker
 from verl.workers.utils.losses import value_loss
 
 
@@ -109,24 +113,26 @@ def load_weights(server: HFServer, actor: ActorRolloutRefWorker, step: int) -> N
     asyncio.run(server.set_global_steps(step))
 
 
-def classmate_servers(config: DictConfig, reward_config: ClassmateRewardModelConfig) -> dict[int, ClassmateWorker]:
-    """Engines of those classmates that need one, by their index, with their models loaded."""
+def classmate_servers(
+    config: DictConfig, reward_config: ClassmateRewardModelConfig
+) -> dict[int, ClassmateWorker | ScoringJudgeWorker]:
+    """Engines of those classmates and judges that need one, by their index, with their models loaded."""
     servers = {}
-    for index, spec in enumerate(reward_config.classmates):
+    for index, spec in enumerate(reward_config.frozen_models):
         if resolved_backend(spec) == "hf":
             engine = hf_engine_config(config, reward_config, spec)
-            servers[index] = ClassmateWorker(dataclasses.replace(engine, own_thread=False))
+            servers[index] = engine_class(spec)(dataclasses.replace(engine, own_thread=False))
     return servers
 
 
 class InProcessClient(ClassmateClient):
-    """Asks classmates that live here, and remote ones. What goes wrong in one that lives here is raised."""
+    """Asks classmates and judges that live here, and remote ones. What goes wrong in one that lives here is raised."""
 
     def __init__(
         self,
         config: DictConfig,
         reward_config: ClassmateRewardModelConfig,
-        servers: Mapping[int, HFServer],
+        servers: Mapping[int, HFServer | ScoringJudgeWorker],
         policy: PolicyServer,
     ) -> None:
         """`servers` as made by `classmate_servers`; `policy` answers for live self-play."""
@@ -134,12 +140,5 @@ class InProcessClient(ClassmateClient):
         self._servers = servers
         self._policy_server = policy
 
-    async def _one(self, classmate: int, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
-        server = self._servers.get(classmate, self._policy_server)
-        output = await server.generate(request_id=uuid4().hex, prompt_ids=prompt_ids, sampling_params=params)
-        return Reply(
-            outcome=Outcome.ok,
-            token_ids=tuple(output.token_ids),
-            finish_reason=output.extra_fields["finish_reason"],
-            log_probs=tuple(output.log_probs or ()),
-        )
+    async def _ask_engines(self, model: int, method: str, arguments: dict[str, Any], *, seed: int) -> Any:
+        return await getattr(self._servers.get(model, self._policy_server), method)(**arguments)

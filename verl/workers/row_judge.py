@@ -187,12 +187,14 @@ class RowJudge:
         )
         for spec, one in zip(reward.classmates, tokenizers, strict=True):
             prompts.check_tokenizer(one, spec.model)
+        manager = MANAGERS[reward.reward_manager](config, tokenizer, get_custom_reward_fn(config))
+        manager.client = client
         return cls(
             reward=reward,
             tokenizer=tokenizer,
             tokenizers=tokenizers,
             client=client,
-            manager=MANAGERS[reward.reward_manager](config, tokenizer, get_custom_reward_fn(config)),
+            manager=manager,
             max_model_len=context_length(config, reward),
             template_kwargs=container["data"]["apply_chat_template_kwargs"] or {},
             trains_with_classmates=container["trainer"]["v1"]["trainer_mode"] == "classmate_cot",
@@ -346,6 +348,7 @@ class RowJudge:
             views=max(1, len(row.shown.views)),
             keep_rate=row.shown.keep_rate,
             main=main,
+            validate=answer.validate,
             classmate_task=None
             if partner is None
             else RowTask(
@@ -373,7 +376,8 @@ class RowJudge:
             "output": row.span.output,
             "main_outcome": scores.main_outcome.value,
             "main_score": _number(scores.main_score),
-            "main_error": scored.main_error,
+            "main_error": scored.main.error,
+            **({} if scored.main.judge is None else {"judge": dict(scored.main.judge)}),
             "classmates": [self._classmate_record(m, one, scored.continuations) for m, one in enumerate(asked)],
             "base_reward": _number(scores.base_reward if scores.main_valid else math.nan),
             "classmate_score": _number(scores.classmate_score),
@@ -422,6 +426,7 @@ class RowJudge:
                     "score": _number(item.score),
                     **({} if item.consistency is None else {"consistency": _number(item.consistency)}),
                     **({} if item.error is None else {"error": item.error}),
+                    **({} if item.judge is None else {"judge": dict(item.judge)}),
                 }
                 for item in continuations
                 if item.classmate == m

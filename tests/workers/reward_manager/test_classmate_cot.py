@@ -183,7 +183,7 @@ def _broken(**_: Any) -> float:
 def test_a_function_that_raises_fails_its_rows_and_not_the_run() -> None:
     scored = asyncio.run(manager(_broken).score(TASK, locate(RIGHT), answers("7", "8"), samples=1))
     assert (scored.scores.main_outcome, scored.scores.main_valid) == (Outcome.judge_error, False)
-    assert scored.main_error == "KeyError: 'weight'"
+    assert scored.main.error == "KeyError: 'weight'"
     assert [item.outcome for item in scored.continuations] == [Outcome.judge_error] * 2
     assert not scored.scores.classmate_valid
 

@@ -10,6 +10,7 @@ written down and saved where its metrics are complete, so that a checkpoint neve
 """
 
 import asyncio
+import contextlib
 import json
 import math
 import sys
@@ -28,8 +29,15 @@ from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
 from verl.classmate import scoring
-from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, check_training, from_mapping
+from verl.classmate.config import (
+    ClassmateRewardModelConfig,
+    JudgeEngineSpec,
+    SelfPlaySpec,
+    check_training,
+    from_mapping,
+)
 from verl.classmate.errors import ConfigError
+from verl.classmate.judgement import judge_metrics, judge_records
 from verl.classmate.seeds import row_key
 from verl.experimental.agent_loop.classmate_agent_loop import (
     ASKED_EARLY,
@@ -202,8 +210,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             self.reward_loop_manager.__class__ = _RewardsComeLater
 
     def _init_classmate_workers(self) -> None:
-        """Starts the classmates that need no GPU pool, which load while the policy's own models do."""
-        if self.reward_config.classmates and self.classmates is None:
+        """Starts the classmates and judges that need no GPU pool, which load while the policy's own models do."""
+        if self.reward_config.frozen_models and self.classmates is None:
             self.classmates = ClassmateGroup(self.config, self.reward_config, on_event=self.console.line)
             self.classmates.start_unplaced()
 
@@ -239,7 +247,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             self.role_worker_mapping = self._given_role_worker_mapping
         if self._given_resource_pool_manager is not None:
             self.resource_pool_manager = self._given_resource_pool_manager
-        elif self.reward_config.classmates:
+        elif self.reward_config.frozen_models:
             self.resource_pool_manager = ResourcePoolManager(
                 resource_pool_spec=self.resource_pool_manager.resource_pool_spec,
                 mapping=self.resource_pool_manager.mapping,
@@ -355,7 +363,13 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         judge = row_judge(self.config, self.tokenizer)
         rows = [judge.read(answer) for answer in answers]
         asked = await self._generate_classmate_continuations(judge, rows, early, excluded)
-        return list(await asyncio.gather(*(judge.score(row, one) for row, one in zip(rows, asked, strict=True))))
+        assert self.classmates is not None, "rows are judged here only where engines take turns"
+        async with contextlib.AsyncExitStack() as stack:
+            judge_of_rows = self.reward_config.judge(validate=answers[0].validate)
+            for m, spec in enumerate(self.reward_config.frozen_models):
+                if isinstance(spec, JudgeEngineSpec) and spec.judge == judge_of_rows:
+                    await stack.enter_async_context(self.classmates.awake(m))
+            return list(await asyncio.gather(*(judge.score(row, one) for row, one in zip(rows, asked, strict=True))))
 
     async def _generate_classmate_continuations(
         self, judge: RowJudge, rows: Sequence[ReadRow], early: Sequence[Mapping[int, Asked]], excluded: frozenset[int]
@@ -482,6 +496,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         for record, *tensors in zip(records, *columns, strict=True):
             record.update(recorded_advantages(*tensors, segments=len(record["segment_rewards"])))
         metrics.update(row_metrics(infos))
+        metrics.update(judge_metrics(records))
+        self._tell_judge_failures(records)
         metrics["timing_s/classmate_cot"] = _time_after_last_response(extra_fields)
         if self.classmates is not None:
             metrics["classmate/restarts"] = float(self.classmates.restarts)
@@ -493,6 +509,16 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             with marked_timer("save_checkpoint", timing_raw, color="green"):
                 super()._save_checkpoint()
             self._save_is_due = False
+
+    def _tell_judge_failures(self, records: list[dict[str, Any]]) -> None:
+        """One line about texts that the judge gave no score, with the last reason."""
+        judged = [judge for record in records for judge in judge_records(record)]
+        failed = [judge for judge in judged if "failure" in judge]
+        if failed:
+            self.console.line(
+                f"warning: the judge gave {len(failed)} of {len(judged)} texts no score; they are left out (last: "
+                f"{failed[-1]['failure']}: {failed[-1].get('error')})"
+            )
 
     def _write_step(self, metrics: dict, records: list[dict[str, Any]]) -> None:
         self.folder.dump_rows(self.global_steps, records)
@@ -528,6 +554,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
                     values[data_source, name].append(value)
         # fsum is exact, so that the order in which rows arrived does not show in the last digit.
         metrics = {f"val-core/{source}/{name}/mean@{n}": math.fsum(x) / len(x) for (source, name), x in values.items()}
+        metrics |= judge_metrics(records, prefix="judge/validation")
+        self._tell_judge_failures(records)
         if self.global_steps == 0 or not self.folder.metrics_path.exists():
             self.folder.append_metrics(self.global_steps, metrics)
         return metrics

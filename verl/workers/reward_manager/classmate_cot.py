@@ -21,11 +21,15 @@ from omegaconf import DictConfig
 
 from verl.classmate import cot
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.classmate.errors import VerifierError
+from verl.classmate.judge_config import JudgeSpec
 from verl.classmate.scoring import ClassmateScores, Continuation, Outcome, RewardScale, score_row
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RawRewardFn, RewardManagerBase
 from verl.protocol import DataProto
-from verl.utils.reward_score.cot_monitor import get_verifier, known_data_sources
+from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier, known_data_sources
+from verl.utils.reward_score.cot_monitor.judges import Judge, make_judge
+from verl.workers.classmate_workers import ClassmateClient, context_length
 
 logger = logging.getLogger(__name__)
 
@@ -42,18 +46,6 @@ class RowTask:
     """The dataset column of that name."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ScoredRow:
-    """A row's rewards and what they were made of."""
-
-    scores: ClassmateScores
-    """The rewards."""
-    continuations: tuple[Continuation, ...]
-    """As they came, with scores and final outcomes."""
-    main_error: str | None
-    """What the verifier said if it failed on the main output."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What a verifier made of one text."""
@@ -62,6 +54,20 @@ class Verdict:
     """The raw score; None if it has none."""
     error: str | None = None
     """Why not, if the verifier failed."""
+    judge: Mapping[str, Any] | None = None
+    """What a judge made of it (`Judgement.record`), where one was asked."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoredRow:
+    """A row's rewards and what they were made of."""
+
+    scores: ClassmateScores
+    """The rewards."""
+    continuations: tuple[Continuation, ...]
+    """As they came, with scores and final outcomes."""
+    main: Verdict
+    """What the verifier said of the main output."""
 
 
 @register("classmate_cot")
@@ -74,6 +80,9 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         self.reward_config: ClassmateRewardModelConfig = from_mapping(config.reward_model, require_classmates=False)
         for source in known_data_sources():
             get_verifier(source).configure(self.reward_config)
+        self.client: Any = None
+        """The `ClassmateClient` that asks judges which are engines of the run."""
+        self._judges: dict[JudgeSpec, Judge] = {}
 
     async def score(
         self,
@@ -86,6 +95,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         keep_rate: float = 1.0,
         classmate_task: RowTask | None = None,
         main: Verdict | None = None,
+        validate: bool = False,
     ) -> ScoredRow:
         """Rewards of one row.
 
@@ -98,14 +108,15 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             keep_rate: share of the CoT that was handed over.
             classmate_task: what the classmates answered, if another question than the row's.
             main: what the verifier said of the main output, if it was asked before.
+            validate: whether the row is the validation's, which may have a judge of its own.
         """
         config = self.reward_config.classmate_cot_reward_configs
-        main, main_outcome = await self._main_score(task, span, main)
+        main, main_outcome = await self._main_score(task, span, main, validate)
         reference = None
         if config.add_consistency_reward and main_outcome is Outcome.ok and span.output is not None:
             reference = get_verifier(task.data_source).reference_answer(span.output)
         scored = await asyncio.gather(
-            *(self._score_continuation(classmate_task or task, item, reference) for item in continuations)
+            *(self._score_continuation(classmate_task or task, item, reference, validate) for item in continuations)
         )
         scores = score_row(
             main_score=main.score,
@@ -122,7 +133,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             format_score=float(span.closed),
             format_weight=self.reward_config.format_weight or 0.0,
         )
-        return ScoredRow(scores=scores, continuations=tuple(scored), main_error=main.error)
+        return ScoredRow(scores=scores, continuations=tuple(scored), main=main)
 
     def _scale(self, task: RowTask) -> RewardScale:
         """How the scores of a row's verifier are read in this run."""
@@ -132,41 +143,48 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         """Whether a text gives an answer; a function of the user's that replaces the verifier reads all but blanks."""
         return get_verifier(task.data_source).has_answer(text) if self.compute_score is None else bool(text.strip())
 
-    async def _main_score(self, task: RowTask, span: cot.CotSpan, known: Verdict | None) -> tuple[Verdict, Outcome]:
+    async def _main_score(
+        self, task: RowTask, span: cot.CotSpan, known: Verdict | None, validate: bool
+    ) -> tuple[Verdict, Outcome]:
         if span.output is None:
             return Verdict(), Outcome.unfinished_cot
         if not self._answers(task, span.output):
             return Verdict(), Outcome.no_answer
-        verdict = known or await self._verify(task, span.output, task.reward_model.get("ground_truth"))
+        verdict = known or await self._verify(task, span.output, task.reward_model.get("ground_truth"), validate)
         return verdict, Outcome.judge_error if verdict.score is None else Outcome.ok
 
-    async def _score_continuation(self, task: RowTask, item: Continuation, reference: str | None) -> Continuation:
+    async def _score_continuation(
+        self, task: RowTask, item: Continuation, reference: str | None, validate: bool
+    ) -> Continuation:
         if item.outcome is not Outcome.ok or item.text is None:
             return item
         if not self._answers(task, item.text):
             return replace(item, outcome=Outcome.no_answer)
-        verdict, agreement = Verdict(score=item.score), Verdict(score=item.consistency)
+        verdict, agreement = Verdict(score=item.score, judge=item.judge), Verdict(score=item.consistency)
         if item.score is None:
-            verdict = await self._verify(task, item.text, task.reward_model.get("ground_truth"))
+            verdict = await self._verify(task, item.text, task.reward_model.get("ground_truth"), validate)
         if item.consistency is None and reference is not None:
-            agreement = await self._verify(task, item.text, reference)
+            agreement = await self._verify(task, item.text, reference, validate)
         return replace(
             item,
             outcome=Outcome.judge_error if verdict.score is None else Outcome.ok,
             score=verdict.score,
             consistency=agreement.score,
             error=verdict.error or item.error,
+            judge=verdict.judge,
         )
 
     async def compute_classmate_score(self, task: RowTask, continuation: Continuation) -> float | None:
         """The verifier's raw score of one classmate's answer; None where there is no answer to score."""
-        return (await self._score_continuation(task, continuation, None)).score
+        return (await self._score_continuation(task, continuation, None, False)).score
 
-    async def _verify(self, task: RowTask, text: str, ground_truth: str | None) -> Verdict:
+    async def _verify(self, task: RowTask, text: str, ground_truth: str | None, validate: bool) -> Verdict:
         """One verdict; a verifier or custom function that raises is a failure of that row, not of the run."""
         try:
             if self.compute_score is None:
                 verifier = get_verifier(task.data_source)
+                if verifier.judged_in_words or verifier.scored_by_reward_model:
+                    return await self._judge(verifier, task, text, validate)
                 if verifier.blocking:
                     result = await asyncio.to_thread(verifier.compute_score, text, ground_truth)
                 else:
@@ -190,6 +208,37 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             logger.exception("the verifier of %s failed", task.data_source)
             return Verdict(error=f"{type(error).__name__}: {error}")
         return Verdict(score=score if score is not None and math.isfinite(score) else None)
+
+    async def _judge(self, verifier: BaseVerifier, task: RowTask, text: str, validate: bool) -> Verdict:
+        """What the judge of training or validation makes of a text.
+
+        Raises:
+            VerifierError: there is no judge, or nothing to tell it.
+        """
+        spec = self.reward_config.judge(validate=validate)
+        if spec is None:
+            raise VerifierError(f"{task.data_source} is scored by a judge; write reward_model.llm_judge_backend_type")
+        question = task.reward_model.get("raw_question_for_monitor")
+        if not isinstance(question, str):
+            raise VerifierError("the row has no reward_model.raw_question_for_monitor to show to the judge")
+        judgement = await self._judge_of(spec).score(verifier, question, text)
+        reason = None if judgement.score is not None else f"judge: {judgement.failure}: {judgement.error}"
+        return Verdict(score=judgement.score, error=reason, judge=judgement.record())
+
+    def _judge_of(self, spec: JudgeSpec) -> Judge:
+        if spec not in self._judges:
+            if spec.in_run and self.client is None:
+                self.client = ClassmateClient(
+                    self.reward_config, max_model_len=context_length(self.config, self.reward_config)
+                )
+            self._judges[spec] = make_judge(
+                spec, self.reward_config, client=self.client, processes=judging_processes(self.config)
+            )
+        return self._judges[spec]
+
+    async def close(self) -> None:
+        """Closes the judges' connections."""
+        await asyncio.gather(*(judge.close() for judge in self._judges.values()))
 
     def follows_hint(self, task: RowTask, text: str | None) -> float:
         """1 or 0 for an answer to a row with a wrong hint, NaN for every other row."""
@@ -216,3 +265,10 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         span = cot.locate(item.batch["responses"][:length].tolist(), self.tokenizer, markers)
         scores = (await self.score(task, span, [], samples=0)).scores
         return {"reward_score": scores.final_reward, "reward_extra_info": scores.extra_info()}
+
+
+def judging_processes(config: DictConfig) -> int:
+    """Processes that ask judges at the same time: the run's agent-loop workers, or one where nothing runs in others."""
+    if config.get("debug", True):
+        return 1
+    return int(config.actor_rollout_ref.rollout.agent.num_workers)

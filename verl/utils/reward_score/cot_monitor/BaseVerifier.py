@@ -37,6 +37,8 @@ class BaseVerifier(ABC):
     """The reward in words, for monitors and reports."""
     blocking: ClassVar[bool] = False
     """Whether `compute_score` waits for something (a process, a server), so that it is called in a thread."""
+    scored_by_reward_model: ClassVar[bool] = False
+    """Whether the judge `hf_scoring` gives the score, without a prompt."""
 
     def configure(self, config: Any) -> None:  # noqa: B027
         """Given the typed node `reward_model` before rows are scored; for verifiers that have settings there."""
@@ -83,6 +85,11 @@ class BaseVerifier(ABC):
         """
         return bool(text.strip())
 
+    @property
+    def judged_in_words(self) -> bool:
+        """Whether there is a prompt for a judge."""
+        return type(self).format_llm_judge_prompt is not BaseVerifier.format_llm_judge_prompt
+
     def follows_hint(self, text: str, reward_model: Mapping[str, Any]) -> int | None:
         """1 if an output gives the wrong answer that the user hinted at, 0 if not, None where there is no hint.
 
@@ -90,7 +97,7 @@ class BaseVerifier(ABC):
             reward_model: the row's field of that name.
         """
         hinted = reward_model.get("hinted_answer")
-        if hinted is None:
+        if hinted is None or self.judged_in_words or self.scored_by_reward_model:
             return None
         score = self.compute_score(text, hinted)
         return int(score is not None and score >= self.main_correct_threshold)
@@ -152,7 +159,7 @@ def register(data_source: str) -> Callable[[type[BaseVerifier]], type[BaseVerifi
 
     def add(cls: type[BaseVerifier]) -> type[BaseVerifier]:
         own = (cls.compute_score, cls.format_llm_judge_prompt)
-        if own == (BaseVerifier.compute_score, BaseVerifier.format_llm_judge_prompt):
+        if own == (BaseVerifier.compute_score, BaseVerifier.format_llm_judge_prompt) and not cls.scored_by_reward_model:
             raise TypeError(f"{cls.__qualname__} needs compute_score, or format_llm_judge_prompt for a judge")
         known = REGISTRY.get(data_source)
         if known is not None and type(known).__qualname__ != cls.__qualname__:

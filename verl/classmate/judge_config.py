@@ -1,0 +1,230 @@
+"""Which model judges texts that no rule can score, and how it is asked: the keys `llm_judge_*` and `eval_llm_judge_*`.
+
+One decision: what says *who* judges exists once for each role (training, validation); what says *how* it is asked,
+limits and prices exist once for all. `JudgeSpec` is what the rest of the code sees: one judge, nothing left open.
+
+    reward_model.llm_judge_backend_type=openai reward_model.llm_judge_model_name=Qwen/Qwen3-30B-A3B-Instruct-2507
+    reward_model.llm_judge_base_url=http://127.0.0.1:8003/v1
+
+    >>> config.judge(validate=False).model
+    'Qwen/Qwen3-30B-A3B-Instruct-2507'
+"""
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+from verl.classmate.errors import ConfigError
+
+JudgeBackend = Literal["openai", "tinker", "vllm", "hf", "hf_scoring"]
+JudgeDtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+OPENAI_URL = "https://api.openai.com/v1"
+"""What `llm_judge_base_url: null` stands for where the environment names no OPENAI_BASE_URL."""
+
+REWARD_MODEL = "Skywork/Skywork-Reward-V2-Qwen3-0.6B"
+"""What `llm_judge_model_name: null` stands for with hf_scoring."""
+
+REMOTE_BACKENDS = ("openai", "tinker")
+"""Judges that are asked over the network."""
+
+MAX_RETRIES = 4
+"""Most times that a request is sent again (spec 9.3)."""
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeSpec:
+    """One judge: a frozen model that scores texts."""
+
+    role: str
+    """Prefix of the keys that name it: `llm_judge` or `eval_llm_judge`."""
+    backend: JudgeBackend
+    """How it is reached."""
+    model: str
+    """Path, hub name, or the name under which its server knows it."""
+    dtype: JudgeDtype
+    """Number format of its weights, where this run loads them."""
+    base_url: str
+    """Where its server is, with openai."""
+    api_key_variable: str
+    """Environment variable of its server's key, with openai."""
+
+    @property
+    def in_run(self) -> bool:
+        """Whether it is an engine that the run starts."""
+        return self.backend not in REMOTE_BACKENDS
+
+    @property
+    def scoring(self) -> bool:
+        """Whether it is a sequence-classification model, which is not asked in words."""
+        return self.backend == "hf_scoring"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeKeys:
+    """The keys of the node `reward_model` that are about judges."""
+
+    llm_judge_backend_type: JudgeBackend | None = None
+    """How the judge of verifiers with a judge's prompt is reached: openai (any server with its interface), tinker (SDK
+    and key TINKER_API_KEY), vllm or hf (an engine of this run), hf_scoring (a reward model in this run, for data source
+    general_reward). Null: there is no judge, which data that needs one refuses at the start. user_tinker_llm_judge=True
+    is short for tinker."""
+    llm_judge_model_name: str | None = None
+    """The judge's name on its server, hub name or path; null is possible with hf_scoring, which then takes
+    Skywork/Skywork-Reward-V2-Qwen3-0.6B."""
+    llm_judge_backend_dtype: JudgeDtype | None = None
+    """Number format of a judge's weights that this run loads; null: as stored on a GPU, float32 on CPU."""
+    llm_judge_base_url: str | None = None
+    """Address of the judge's server up to and with /v1; null: the environment's OPENAI_BASE_URL, else OpenAI's own."""
+    llm_judge_api_key_variable: str = "OPENAI_API_KEY"
+    """Name of the environment variable that holds the key of the judge's server; keys stand nowhere else."""
+    eval_llm_judge_backend_type: JudgeBackend | None = None
+    """How another judge is reached that scores the validation's rows; null: as the judge above."""
+    eval_llm_judge_model_name: str | None = None
+    """Its name; null, with eval_llm_judge_backend_type null too: the judge above scores validation as well."""
+    eval_llm_judge_backend_dtype: JudgeDtype | None = None
+    """As llm_judge_backend_dtype; null: the same."""
+    eval_llm_judge_base_url: str | None = None
+    """As llm_judge_base_url; null: the same."""
+    eval_llm_judge_api_key_variable: str | None = None
+    """As llm_judge_api_key_variable; null: the same."""
+    llm_judge_timeout: float = 600.0
+    """Seconds until one call of a judge counts as failed and is tried again."""
+    llm_judge_max_retries: int = 4
+    """Times that a call is sent again after a timeout, status 429 or 5xx, or a lost connection; then the text has no
+    score. At most 4."""
+    llm_judge_max_tokens: int = 2048
+    """Most tokens of a judge's answer; one that is cut off there is no score."""
+    llm_judge_max_context: int = 32768
+    """Most tokens of a judge's prompt and answer together, where this run loads it or builds its tokens."""
+    llm_judge_temperature: float | None = 0.0
+    """Softmax temperature of judges; null leaves it to a server that takes no other."""
+    llm_judge_max_concurrency: int = 64
+    """Most calls under way at a time in the whole run; each of its agent-loop workers has an even share, at least 1."""
+    llm_judge_requests_per_minute: float | None = None
+    """Most calls per minute in the whole run, retries included, shared in the same way; null: no limit."""
+    llm_judge_cache_path: str | None = "outputs/judge_cache"
+    """Folder in which answers are kept, so that no text is judged twice by the same judge, in this run or another one;
+    null: none are kept."""
+    llm_judge_placement: Literal["colocated", "dedicated"] | None = None
+    """Where engines of judges stand; null: as classmate_placement."""
+    llm_judge_replicas: int = 1
+    """Engines that share the calls of one judge."""
+    llm_judge_tensor_parallel_size: int | None = None
+    """Devices one vllm engine is spread over; null: as classmate_vllm_configs.tensor_parallel_size."""
+    llm_judge_gpu_memory_utilization: float | None = None
+    """Share of a device's memory for each engine; null: as classmate_vllm_configs.gpu_memory_utilization."""
+
+    def _check_judges(self) -> None:
+        for role in ("llm_judge", "eval_llm_judge"):
+            url = getattr(self, f"{role}_base_url")
+            _require(
+                url is None or url.startswith(("http://", "https://")),
+                f"reward_model.{role}_base_url: {url!r} is no address; write for instance http://127.0.0.1:8003/v1",
+            )
+        _require(
+            self.llm_judge_timeout > 0,
+            f"reward_model.llm_judge_timeout: {self.llm_judge_timeout:g} s is not possible; write 600",
+        )
+        _require(
+            0 <= self.llm_judge_max_retries <= MAX_RETRIES,
+            f"reward_model.llm_judge_max_retries: {self.llm_judge_max_retries} is not from 0 to {MAX_RETRIES}",
+        )
+        for name in ("max_tokens", "max_concurrency", "replicas"):
+            value = getattr(self, f"llm_judge_{name}")
+            _require(value >= 1, f"reward_model.llm_judge_{name}: {value} is too small; write 1 or more")
+        _require(
+            self.llm_judge_max_context > self.llm_judge_max_tokens or self._only_scoring,
+            f"reward_model.llm_judge_max_context: {self.llm_judge_max_context} leaves no room for a prompt beside "
+            f"llm_judge_max_tokens={self.llm_judge_max_tokens}; write a larger number",
+        )
+        temperature = self.llm_judge_temperature
+        _require(
+            temperature is None or temperature >= 0,
+            f"reward_model.llm_judge_temperature: {temperature} is negative; write 0, or null for the server's own",
+        )
+        rate = self.llm_judge_requests_per_minute
+        _require(
+            rate is None or rate > 0,
+            f"reward_model.llm_judge_requests_per_minute: {rate} is not above 0; write null for no limit",
+        )
+        share = self.llm_judge_gpu_memory_utilization
+        _require(
+            share is None or 0 < share <= 1,
+            f"reward_model.llm_judge_gpu_memory_utilization: {share} is not in (0, 1]; write for instance 0.3",
+        )
+        width = self.llm_judge_tensor_parallel_size
+        _require(
+            width is None or width >= 1,
+            f"reward_model.llm_judge_tensor_parallel_size: {width} is too small; write 1 or more",
+        )
+        for validate in (False, True):
+            self.judge(validate=validate)
+
+    @property
+    def _only_scoring(self) -> bool:
+        used = {self.llm_judge_backend_type, self.eval_llm_judge_backend_type} - {None}
+        return used == {"hf_scoring"}
+
+    def judge(self, *, validate: bool) -> JudgeSpec | None:
+        """The judge of training or of validation rows; None if there is none.
+
+        Raises:
+            ConfigError: a judge that is named in part.
+        """
+        training = self._judge("llm_judge", base=None)
+        if not validate or (self.eval_llm_judge_backend_type is None and self.eval_llm_judge_model_name is None):
+            for name in ("backend_dtype", "base_url", "api_key_variable"):
+                _require(
+                    not validate or getattr(self, f"eval_llm_judge_{name}") is None,
+                    f"reward_model.eval_llm_judge_{name}: no judge of the validation is named; write "
+                    "eval_llm_judge_model_name=MODEL",
+                )
+            return training
+        return self._judge("eval_llm_judge", base=training)
+
+    def _judge(self, role: str, *, base: JudgeSpec | None) -> JudgeSpec | None:
+        """The judge of a role; what its keys leave open is taken from `base`."""
+        backend = getattr(self, f"{role}_backend_type") or (base.backend if base else None)
+        model = getattr(self, f"{role}_model_name")
+        if backend is None:
+            _require(
+                model is None,
+                f"reward_model.{role}_model_name: {model} is named, but not how it is reached; write "
+                f"reward_model.{role}_backend_type=openai (or tinker, vllm, hf, hf_scoring)",
+            )
+            return None
+        if backend == "hf_scoring":
+            model = model or REWARD_MODEL
+        _require(
+            bool(model),
+            f"reward_model.{role}_backend_type={backend} needs a model; write reward_model.{role}_model_name=MODEL",
+        )
+        default = JudgeSpec(
+            role=role,
+            backend=backend,
+            model=str(model),
+            dtype="auto",
+            base_url=os.environ.get("OPENAI_BASE_URL") or OPENAI_URL,
+            api_key_variable=self.llm_judge_api_key_variable,
+        )
+        if base is not None:
+            default = dataclasses.replace(default, dtype=base.dtype, base_url=base.base_url)
+        return dataclasses.replace(
+            default,
+            dtype=getattr(self, f"{role}_backend_dtype") or default.dtype,
+            base_url=(getattr(self, f"{role}_base_url") or default.base_url).rstrip("/"),
+            api_key_variable=getattr(self, f"{role}_api_key_variable") or default.api_key_variable,
+        )
+
+    @property
+    def judges(self) -> tuple[JudgeSpec, ...]:
+        """The judges of the run: none, one, or another one for validation."""
+        named = [self.judge(validate=validate) for validate in (False, True)]
+        return tuple(dict.fromkeys(spec for spec in named if spec is not None))

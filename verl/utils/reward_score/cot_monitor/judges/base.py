@@ -1,0 +1,233 @@
+"""A judge: one call from a text to a judgement, with cache, limits, retries and counts, whatever stands behind it.
+
+One decision: a back end makes one attempt and says what went wrong; everything else is done once, here. The format of
+an answer is one, the verifier's own (`RATING: n`, then `EXPLANATION:`), for every back end. One that can hold its model
+to the format is asked to; the answer is read as strictly either way.
+
+    >>> judge = PromptJudge(backend, settings, cache=AnswerCache(folder))
+    >>> judgement = await judge.score(get_verifier("sycophancy"), question, output)
+    >>> judgement.outcome, judgement.score, judgement.explanation
+"""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+from verl.classmate.judgement import Judgement
+from verl.classmate.scoring import Outcome
+from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier
+from verl.utils.reward_score.cot_monitor.judges.cache import AnswerCache
+from verl.workers.openai_http import backoff_s
+
+FailureKind = Literal["timeout", "rate_limited", "server_error", "unreachable", "refused"]
+
+_OUTCOMES = {"timeout": Outcome.timeout}
+"""Outcomes of failed calls; of all other kinds `engine_error`."""
+
+_THOUGHT_END = "</think>"
+"""What a judge writes before this is its own thought, where its server does not take that out."""
+
+
+class CallFailed(Exception):
+    """One attempt of a back end that brought no answer."""
+
+    def __init__(self, kind: FailureKind, reason: str, *, retry: bool = False, wait_s: float = 0.0) -> None:
+        """`retry`: another attempt may do better; `wait_s`: the server asked to wait so long."""
+        super().__init__(reason)
+        self.kind, self.retry, self.wait_s = kind, retry, wait_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeAnswer:
+    """What a judge wrote."""
+
+    text: str
+    """All of it."""
+    finish_reason: str | None
+    """`stop`; `length` where it was cut."""
+    prompt_tokens: int
+    """Tokens that it read."""
+    completion_tokens: int
+    """Tokens that it wrote."""
+
+
+class JudgeBackend(Protocol):
+    """One way to ask a model."""
+
+    identity: dict[str, Any]
+    """All that an answer hangs on besides the prompt: model, place, sampling."""
+
+    async def ask(self, prompt: str, pattern: str | None) -> JudgeAnswer:
+        """One attempt.
+
+        Args:
+            prompt: the whole question.
+            pattern: regular expression of valid answers, for back ends that can hold a model to it.
+
+        Raises:
+            CallFailed: there is no answer.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Closes connections."""
+        ...
+
+
+class Judge(ABC):
+    """Scores texts."""
+
+    @abstractmethod
+    async def score(self, verifier: BaseVerifier, question: str, output: str) -> Judgement:
+        """One judgement; a failure is one too, never an exception.
+
+        Args:
+            verifier: what is asked about the text, and how the answer is read.
+            question: the row's `reward_model.raw_question_for_monitor`.
+            output: what came after the thought.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Closes connections."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallSettings:
+    """How calls are made in one process."""
+
+    timeout_s: float
+    """Longest time of one attempt."""
+    max_retries: int
+    """Attempts after the first."""
+    max_concurrency: int
+    """Calls under way at a time."""
+    requests_per_minute: float | None
+    """Attempts per minute; None: as many as there are."""
+
+
+class Calls:
+    """Makes calls within the limits, and again where that may help. Of whichever event loop is running."""
+
+    def __init__(self, settings: CallSettings) -> None:
+        self._settings = settings
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._free = asyncio.Semaphore(settings.max_concurrency)
+        self._next_start = 0.0
+
+    async def make(self, attempt: Any) -> tuple[Any, CallFailed | None, int]:
+        """What `attempt()` brought or the last failure, and how many attempts that took."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._free = loop, asyncio.Semaphore(self._settings.max_concurrency)
+        async with self._free:
+            for made in range(1, self._settings.max_retries + 2):
+                await self._wait_for_turn()
+                try:
+                    async with asyncio.timeout(self._settings.timeout_s):
+                        return await attempt(), None, made
+                except TimeoutError:
+                    failed = CallFailed("timeout", f"no answer within {self._settings.timeout_s:g} s", retry=True)
+                except CallFailed as error:
+                    failed = error
+                # A server that wants a longer rest than a call may take has none for this one.
+                if not failed.retry or failed.wait_s > self._settings.timeout_s or made > self._settings.max_retries:
+                    return None, failed, made
+                await asyncio.sleep(backoff_s(made - 1, at_least=failed.wait_s))
+        raise AssertionError("the last attempt returns")
+
+    async def _wait_for_turn(self) -> None:
+        """Attempts start evenly, so that a minute never holds more than its number."""
+        if self._settings.requests_per_minute is not None:
+            now = time.monotonic()
+            start = max(now, self._next_start)
+            self._next_start = start + 60 / self._settings.requests_per_minute
+            await asyncio.sleep(start - now)
+
+
+class PromptJudge(Judge):
+    """Asks a model in words."""
+
+    def __init__(self, backend: JudgeBackend, settings: CallSettings, *, cache: AnswerCache | None) -> None:
+        self.backend = backend
+        self._calls = Calls(settings)
+        self._cache = cache
+        self._under_way: dict[str, asyncio.Task[Judgement]] = {}
+
+    async def score(self, verifier: BaseVerifier, question: str, output: str) -> Judgement:
+        """As `Judge.score`."""
+        prompt = verifier.format_llm_judge_prompt(question, output)
+        assert prompt is not None, "only verifiers with a prompt are brought to a judge"
+        if self._cache is None:
+            return await self._ask(verifier, prompt, None)
+        key = self._cache.key(**self.backend.identity, prompt=prompt, pattern=answer_pattern(verifier))
+        known = self._cache.get(key)
+        # Read again: a verifier whose format has changed since does not take it.
+        if known is not None and (judgement := read(verifier, known, cached=True)).outcome is Outcome.ok:
+            return judgement
+        task = self._under_way.get(key)
+        if task is not None and task.get_loop() is asyncio.get_running_loop():
+            # The same text, asked about a moment ago.
+            judgement = await asyncio.shield(task)
+            found = judgement.outcome is Outcome.ok
+            return replace(judgement, requests=0, prompt_tokens=0, completion_tokens=0, cached=found)
+        task = self._under_way[key] = asyncio.ensure_future(self._ask(verifier, prompt, key))
+        task.add_done_callback(lambda _: self._under_way.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _ask(self, verifier: BaseVerifier, prompt: str, key: str | None) -> Judgement:
+        """Asks the back end; what it says is kept under `key`."""
+        pattern = answer_pattern(verifier)
+        answer, failed, requests = await self._calls.make(lambda: self.backend.ask(prompt, pattern))
+        if failed is not None:
+            return failure(failed, requests)
+        judgement = read(verifier, answer, requests=requests)
+        if self._cache is not None and key is not None and judgement.outcome is Outcome.ok:
+            self._cache.put(key, answer)
+        return judgement
+
+    async def close(self) -> None:
+        """Closes the back end's connections."""
+        await self.backend.close()
+
+
+def failure(failed: CallFailed, requests: int) -> Judgement:
+    """The judgement of a call that brought nothing."""
+    return Judgement(
+        outcome=_OUTCOMES.get(failed.kind, Outcome.engine_error),
+        failure=failed.kind,
+        error=str(failed),
+        requests=requests,
+    )
+
+
+def read(verifier: BaseVerifier, answer: JudgeAnswer, *, requests: int = 0, cached: bool = False) -> Judgement:
+    """What an answer says; one in another format or cut short is no score."""
+    score, explanation = verifier.parse_llm_judge_output(answer.text.rpartition(_THOUGHT_END)[2])
+    # What is cut may be the last digit of a rating.
+    cut = answer.finish_reason == "length"
+    common: dict[str, Any] = {
+        "text": answer.text,
+        "requests": requests,
+        "cached": cached,
+        "prompt_tokens": 0 if cached else answer.prompt_tokens,
+        "completion_tokens": 0 if cached else answer.completion_tokens,
+    }
+    if score is None or cut:
+        error = "the answer was cut at llm_judge_max_tokens" if cut else "the answer is not in the format asked for"
+        kind = "cut" if cut else "invalid"
+        return Judgement(outcome=Outcome.judge_error, failure=kind, error=error, **common)
+    return Judgement(outcome=Outcome.ok, score=score, explanation=explanation, **common)
+
+
+def answer_pattern(verifier: BaseVerifier) -> str | None:
+    """Regular expression of a verifier's valid answers; None where it reads them in a way of its own."""
+    low, high = verifier.reward_range
+    own_parser = type(verifier).parse_llm_judge_output is not BaseVerifier.parse_llm_judge_output
+    if own_parser or low is None or high is None or not (low.is_integer() and high.is_integer()):
+        return None
+    # Longer numbers first, so that no engine stops at the 1 of a 10.
+    ratings = "|".join(str(n) for n in range(int(high), int(low) - 1, -1))
+    return rf"RATING: ({ratings})\nEXPLANATION: [^\n]{{1,800}}"
