@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 import threading
-from functools import cache
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -69,9 +68,13 @@ class Worker:
             raise TimeoutError(f"no answer for {WALL_SECONDS:g} s")
         return self._connection.recv_bytes()
 
+    def forget(self) -> None:
+        """Closes the connection, and leaves the process to whoever else holds it."""
+        self._connection.close()
+
     def end(self) -> None:
         """Ends the process, whatever it does."""
-        self._connection.close()
+        self.forget()
         self.process.kill()
         self.process.wait()
 
@@ -85,7 +88,6 @@ class MathPool:
         self._all: set[Worker] = set()
         self._lock = threading.Lock()
         self._free = threading.Semaphore(WORKERS)
-        self._owner = os.getpid()
 
     def same_value(self, answer: str, truth: str) -> bool | None:
         """Whether two LaTeX expressions are the same; None if that cannot be told.
@@ -116,6 +118,7 @@ class MathPool:
                 if worker.process.poll() is None:
                     return worker
                 self._all.discard(worker)
+                worker.end()
         worker = Worker()
         with self._lock:
             self._all.add(worker)
@@ -133,27 +136,37 @@ class MathPool:
             return sorted(worker.process.pid for worker in self._all)
 
     def close(self) -> None:
-        """Ends all workers; in a forked copy of this process, where they are the parent's, nothing."""
-        if os.getpid() != self._owner:
-            return
+        """Ends all workers."""
         with self._lock:
             workers, self._all, self._idle = self._all, set(), []
         for worker in workers:
             worker.end()
 
+    def forget(self) -> None:
+        """Leaves all workers to the process that this one is a forked copy of."""
+        for worker in self._all:
+            worker.forget()
 
-@cache
+
+_pool = MathPool()
+
+
 def pool() -> MathPool:
     """The pool of this process."""
-    made = MathPool()
-    atexit.register(made.close)
-    return made
+    return _pool
 
 
-# A forked copy would share its parent's connections; it starts workers of its own.
-os.register_at_fork(after_in_child=pool.cache_clear)
+def _after_fork() -> None:
+    """Questions of two processes over one connection would get each other's answers."""
+    global _pool
+    _pool.forget()
+    _pool = MathPool()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(lambda: _pool.close())
 
 
 def same_value(answer: str, truth: str) -> bool | None:
     """`MathPool.same_value` of this process' pool."""
-    return pool().same_value(answer, truth)
+    return _pool.same_value(answer, truth)
