@@ -196,8 +196,12 @@ def reward_model(world: World, folder: Path) -> Path:
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("debug", [True, False], ids=["one_process", "ray"])
-def test_a_baseline_trains_on_a_reward_model_of_the_run(world: World, tmp_path: Path, debug: bool) -> None:
+@pytest.mark.parametrize(
+    "how",
+    [("debug=true",), (), ("reward_model.classmate_schedule=batched",)],
+    ids=["one_process", "streamed", "batched"],
+)
+def test_a_baseline_trains_on_a_reward_model_of_the_run(world: World, tmp_path: Path, how: tuple[str, ...]) -> None:
     """A judge is an engine of the run also where no classmate is."""
     folder, model = tmp_path / "run", reward_model(world, tmp_path / "model")
     overrides = [
@@ -211,7 +215,7 @@ def test_a_baseline_trains_on_a_reward_model_of_the_run(world: World, tmp_path: 
         "trainer.total_training_steps=1",
         "trainer.test_freq=-1",
         "trainer.val_before_train=false",
-        f"debug={debug}",
+        *how,
     ]
     terminal = finished([*BASELINE, *settings(world, folder, *overrides), "hardware=cpu"], log=tmp_path / "log")
     assert "judge             hf_scoring" in terminal

@@ -100,7 +100,10 @@ KEYS = {
     ),
     "whom, but not how": ({"llm_judge_model_name": "m"}, "write reward_model.llm_judge_backend_type=openai"),
     "no address": ({**OPENAI, "llm_judge_base_url": "localhost:8000"}, "write for instance http://127.0.0.1:8003/v1"),
-    "nobody's address": ({**OPENAI, "eval_llm_judge_base_url": "http://a/v1"}, "write eval_llm_judge_model_name=MODEL"),
+    "nobody's address": (
+        {**OPENAI, "eval_llm_judge_base_url": "http://a/v1"},
+        "write reward_model.eval_llm_judge_model_name=MODEL",
+    ),
     "five retries": ({"llm_judge_max_retries": 5}, "5 is not from 0 to 4"),
     "no time": ({"llm_judge_timeout": 0.0}, "llm_judge_timeout: 0 s is not possible"),
     "no calls": ({"llm_judge_max_concurrency": 0}, "write 1 or more"),

@@ -10,7 +10,6 @@ limits and prices exist once for all. `JudgeSpec` is what the rest of the code s
     'Qwen/Qwen3-30B-A3B-Instruct-2507'
 """
 
-import dataclasses
 import os
 from dataclasses import dataclass
 from typing import Literal
@@ -122,8 +121,7 @@ class JudgeKeys:
     """Share of a device's memory for each engine; null: as classmate_vllm_configs.gpu_memory_utilization."""
 
     def _check_judges(self) -> None:
-        for role in ("llm_judge", "eval_llm_judge"):
-            url = getattr(self, f"{role}_base_url")
+        for role, url in (("llm_judge", self.llm_judge_base_url), ("eval_llm_judge", self.eval_llm_judge_base_url)):
             _require(
                 url is None or url.startswith(("http://", "https://")),
                 f"reward_model.{role}_base_url: {url!r} is no address; write for instance http://127.0.0.1:8003/v1",
@@ -178,49 +176,36 @@ class JudgeKeys:
         Raises:
             ConfigError: a judge that is named in part.
         """
-        training = self._judge("llm_judge", base=None)
-        if not validate or (self.eval_llm_judge_backend_type is None and self.eval_llm_judge_model_name is None):
-            for name in ("backend_dtype", "base_url", "api_key_variable"):
-                _require(
-                    not validate or getattr(self, f"eval_llm_judge_{name}") is None,
-                    f"reward_model.eval_llm_judge_{name}: no judge of the validation is named; write "
-                    "eval_llm_judge_model_name=MODEL",
-                )
-            return training
-        return self._judge("eval_llm_judge", base=training)
-
-    def _judge(self, role: str, *, base: JudgeSpec | None) -> JudgeSpec | None:
-        """The judge of a role; what its keys leave open is taken from `base`."""
-        backend = getattr(self, f"{role}_backend_type") or (base.backend if base else None)
-        model = getattr(self, f"{role}_model_name")
-        if backend is None:
-            _require(
-                model is None,
-                f"reward_model.{role}_model_name: {model} is named, but not how it is reached; write "
-                f"reward_model.{role}_backend_type=openai (or tinker, vllm, hf, hf_scoring)",
-            )
-            return None
-        if backend == "hf_scoring":
-            model = model or REWARD_MODEL
-        _require(
-            bool(model),
-            f"reward_model.{role}_backend_type={backend} needs a model; write reward_model.{role}_model_name=MODEL",
-        )
-        default = JudgeSpec(
-            role=role,
-            backend=backend,
-            model=str(model),
-            dtype="auto",
-            base_url=os.environ.get("OPENAI_BASE_URL") or OPENAI_URL,
+        training = _spec(
+            "llm_judge",
+            backend=self.llm_judge_backend_type,
+            model=self.llm_judge_model_name,
+            dtype=self.llm_judge_backend_dtype or "auto",
+            base_url=self.llm_judge_base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL,
             api_key_variable=self.llm_judge_api_key_variable,
         )
-        if base is not None:
-            default = dataclasses.replace(default, dtype=base.dtype, base_url=base.base_url)
-        return dataclasses.replace(
-            default,
-            dtype=getattr(self, f"{role}_backend_dtype") or default.dtype,
-            base_url=(getattr(self, f"{role}_base_url") or default.base_url).rstrip("/"),
-            api_key_variable=getattr(self, f"{role}_api_key_variable") or default.api_key_variable,
+        if not validate:
+            return training
+        if self.eval_llm_judge_backend_type is None and self.eval_llm_judge_model_name is None:
+            half = (
+                self.eval_llm_judge_backend_dtype,
+                self.eval_llm_judge_base_url,
+                self.eval_llm_judge_api_key_variable,
+            )
+            _require(
+                half == (None, None, None),
+                "reward_model.eval_llm_judge_*: no judge of the validation is named; write "
+                "reward_model.eval_llm_judge_model_name=MODEL",
+            )
+            return training
+        environment = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+        return _spec(
+            "eval_llm_judge",
+            backend=self.eval_llm_judge_backend_type or (training.backend if training else None),
+            model=self.eval_llm_judge_model_name,
+            dtype=self.eval_llm_judge_backend_dtype or (training.dtype if training else "auto"),
+            base_url=self.eval_llm_judge_base_url or (training.base_url if training else environment),
+            api_key_variable=self.eval_llm_judge_api_key_variable or self.llm_judge_api_key_variable,
         )
 
     @property
@@ -228,3 +213,40 @@ class JudgeKeys:
         """The judges of the run: none, one, or another one for validation."""
         named = [self.judge(validate=validate) for validate in (False, True)]
         return tuple(dict.fromkeys(spec for spec in named if spec is not None))
+
+
+def _spec(
+    role: str,
+    *,
+    backend: JudgeBackend | None,
+    model: str | None,
+    dtype: JudgeDtype,
+    base_url: str,
+    api_key_variable: str,
+) -> JudgeSpec | None:
+    """The judge of a role; None where nothing names one.
+
+    Raises:
+        ConfigError: a judge that is named in part.
+    """
+    if backend is None:
+        _require(
+            model is None,
+            f"reward_model.{role}_model_name: {model} is named, but not how it is reached; write "
+            f"reward_model.{role}_backend_type=openai (or tinker, vllm, hf, hf_scoring)",
+        )
+        return None
+    if backend == "hf_scoring":
+        model = model or REWARD_MODEL
+    _require(
+        bool(model),
+        f"reward_model.{role}_backend_type={backend} needs a model; write reward_model.{role}_model_name=MODEL",
+    )
+    return JudgeSpec(
+        role=role,
+        backend=backend,
+        model=str(model),
+        dtype=dtype,
+        base_url=base_url.rstrip("/"),
+        api_key_variable=api_key_variable,
+    )

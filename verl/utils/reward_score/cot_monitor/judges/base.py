@@ -12,14 +12,17 @@ to the format is asked to; the answer is read as strictly either way.
 import asyncio
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from verl.classmate.judgement import Judgement
 from verl.classmate.scoring import Outcome
 from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier
 from verl.utils.reward_score.cot_monitor.judges.cache import AnswerCache
 from verl.workers.openai_http import backoff_s
+
+T = TypeVar("T")
 
 FailureKind = Literal["timeout", "rate_limited", "server_error", "unreachable", "refused"]
 
@@ -117,7 +120,7 @@ class Calls:
         self._free = asyncio.Semaphore(settings.max_concurrency)
         self._next_start = 0.0
 
-    async def make(self, attempt: Any) -> tuple[Any, CallFailed | None, int]:
+    async def make(self, attempt: Callable[[], Awaitable[T]]) -> tuple[T | CallFailed, int]:
         """What `attempt()` brought or the last failure, and how many attempts that took."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
@@ -127,14 +130,14 @@ class Calls:
                 await self._wait_for_turn()
                 try:
                     async with asyncio.timeout(self._settings.timeout_s):
-                        return await attempt(), None, made
+                        return await attempt(), made
                 except TimeoutError:
                     failed = CallFailed("timeout", f"no answer within {self._settings.timeout_s:g} s", retry=True)
                 except CallFailed as error:
                     failed = error
                 # A server that wants a longer rest than a call may take has none for this one.
                 if not failed.retry or failed.wait_s > self._settings.timeout_s or made > self._settings.max_retries:
-                    return None, failed, made
+                    return failed, made
                 await asyncio.sleep(backoff_s(made - 1, at_least=failed.wait_s))
         raise AssertionError("the last attempt returns")
 
@@ -180,9 +183,9 @@ class PromptJudge(Judge):
     async def _ask(self, verifier: BaseVerifier, prompt: str, key: str | None) -> Judgement:
         """Asks the back end; what it says is kept under `key`."""
         pattern = answer_pattern(verifier)
-        answer, failed, requests = await self._calls.make(lambda: self.backend.ask(prompt, pattern))
-        if failed is not None:
-            return failure(failed, requests)
+        answer, requests = await self._calls.make(lambda: self.backend.ask(prompt, pattern))
+        if isinstance(answer, CallFailed):
+            return failure(answer, requests)
         judgement = read(verifier, answer, requests=requests)
         if self._cache is not None and key is not None and judgement.outcome is Outcome.ok:
             self._cache.put(key, answer)

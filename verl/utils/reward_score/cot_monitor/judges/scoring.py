@@ -45,9 +45,9 @@ class ScoringJudge(Judge):
                 raise CallFailed(kind, scored.error or scored.outcome.value)
             return scored
 
-        score, failed, requests = await self._calls.make(attempt)
-        if failed is not None:
-            return failure(failed, requests)
+        score, requests = await self._calls.make(attempt)
+        if isinstance(score, CallFailed):
+            return failure(score, requests)
         return Judgement(outcome=Outcome.ok, score=score, requests=requests, prompt_tokens=len(ids))
 
     async def close(self) -> None:
