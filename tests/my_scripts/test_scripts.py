@@ -290,6 +290,30 @@ def test_merge_says_what_it_lacks(tmp_path: Path) -> None:
     assert "--target is for one step" in refused("merge_fsdp_ckpts", str(run), "--target=T", cwd=tmp_path)
 
 
+def test_a_merge_that_broke_off_is_done_again(tmp_path: Path) -> None:
+    """The merger is one that dies half-way at its first try; weights in two files, as of a large model."""
+    run = fake_run(tmp_path, "20250101-000000")
+    actor = run / "global_step_4" / "actor"
+    (actor / "fsdp_config.json").touch()
+    python = tmp_path / "environment" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        "#!/bin/sh\nshift 8; mkdir -p $1; cd $1; echo a > model-00001-of-00002.safetensors\n"
+        f"[ -e {tmp_path}/tried ] || {{ touch {tmp_path}/tried; exit 1; }}\n"
+        "echo b > model-00002-of-00002.safetensors\n"
+        "echo model-00001-of-00002.safetensors model-00002-of-00002.safetensors > model.safetensors.index.json\n"
+    )
+    python.chmod(0o755)
+    broken = launch("merge_fsdp_ckpts", str(run), cwd=tmp_path, VIRTUAL_ENV=python.parents[1])
+    assert broken.returncode == 1
+    assert not list((actor / "huggingface").iterdir())
+    again = launch("merge_fsdp_ckpts", str(run), cwd=tmp_path, VIRTUAL_ENV=python.parents[1])
+    assert again.stdout == f"merged {actor / 'huggingface'}\n"
+    assert len(list((actor / "huggingface").glob("model*"))) == 3
+    assert sorted(path.name for path in actor.iterdir()) == ["fsdp_config.json", "huggingface"]
+    assert "is whole" in launch("merge_fsdp_ckpts", str(run), cwd=tmp_path).stdout
+
+
 def test_merge_takes_steps_in_order_then_uploads(tmp_path: Path) -> None:
     run = fake_run(tmp_path, "20250101-000000")
     for step in (4, 10):
