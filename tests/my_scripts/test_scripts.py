@@ -212,11 +212,10 @@ def test_without_data_the_line_names_the_command_that_makes_it(name: str, tmp_pa
 
 def test_without_a_judge_the_line_names_the_keys(data: Path, models: Path, tmp_path: Path) -> None:
     """The trainer says it, on the user's own rows as on prepared ones, before a model is looked at or Ray starts."""
-    pytest.importorskip("verl.utils.reward_score.cot_monitor.sycophancy")
     rows = pq.read_table(data / "helpful_instructions" / "dev.parquet").to_pylist()
     write_parquet([row | {"data_source": "sycophancy"} for row in rows], tmp_path / "mine.parquet")
     given = ["data.train_files=mine.parquet", "data.val_files=mine.parquet", "--model=no/such/model"]
-    done = launch("qwen3_baseline_general_sycophancy", *given, cwd=tmp_path)
+    done = launch("qwen3_warmup_sycophancy", *given, cwd=tmp_path)
     assert done.returncode == 2
     assert "reward_model.llm_judge_backend_type=" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "outputs").exists()
