@@ -243,7 +243,7 @@ train() {
         )
         [[ "$entry" != *classmate* ]] || settings+=(reward_model.classmate_vllm_configs.gpu_memory_utilization=0.35)
     elif [[ -z "$smoke" && -z "$dry_run" ]]; then
-        echo "no GPU is visible: this trains on the CPU, for days; --smoke shows the same path within a minute" >&2
+        echo "no GPU is visible: this trains on the CPU, for days; --smoke shows the same path in minutes" >&2
     fi
     settings+=("$@")
     [[ -z "$smoke" ]] || settings+=("${smoke_settings[@]}")
