@@ -93,15 +93,22 @@ read_options() {
     python="$(bash "$root/scripts/find_python.sh")"
     if [[ -n "$smoke" ]]; then
         name+="_smoke"
+        find_world
+        DATA="${world}_sycophancy"
         [[ -n "$dry_run" ]] || prepare_smoke_rows
     fi
 }
 
+# Sets `world`: where the embedded world is, or will be.
+find_world() {
+    world="${WORLD:-${CLASSMATE_COT_TEST_WORLD:-$root/data/embedded_world}}"
+}
+
 # Sets `world`, and builds the embedded world where there is none. Needs `python`.
 prepare_world() {
-    world="${WORLD:-${CLASSMATE_COT_TEST_WORLD:-$root/data/embedded_world}}"
+    find_world
     # A world that a test run has built is taken as it is: it is smaller than what the builder would make of it.
-    [[ "$world" == "${CLASSMATE_COT_TEST_WORLD:-}" ]] && return
+    [[ "$world" != "${CLASSMATE_COT_TEST_WORLD:-}" ]] || return 0
     # The builder keeps a world that is whole and current; asking it costs seconds, so it is asked only when its code is newer.
     if [[ -z "$(find "$world/manifest.json" -newer "$root/verl/data_preprocessing/embedded_world.py" 2>/dev/null)" ]]; then
         "$python" -m verl.data_preprocessing.hinted_arithmetic --output_dir "$world"
@@ -111,9 +118,8 @@ prepare_world() {
 
 # The world's problems with a wrong hint, beside it; a rule that sees who follows the hint stands in the judge's place.
 prepare_smoke_rows() {
-    prepare_world
-    DATA="${world}_sycophancy"
     local maker="verl/data_preprocessing/hinted_arithmetic_sycophancy.py"
+    prepare_world
     if [[ ! "$DATA/manifest.json" -nt "$world/manifest.json" || ! "$DATA/manifest.json" -nt "$root/$maker" ]]; then
         "$python" -m verl.data_preprocessing.hinted_arithmetic_sycophancy --world "$world" --output_dir "$DATA"
         touch "$DATA/manifest.json"
@@ -131,7 +137,7 @@ is_given() {
 # use_rows SET TRAIN_SPLIT VALIDATION_SPLIT
 use_rows() {
     local folder="${DATA:-$root/data}/$1" key file
-    [[ -z "$smoke" ]] || folder="${DATA:-SMOKE_ROWS}"
+    [[ -z "$smoke" ]] || folder="$DATA"
     rows=("data.train_files=$folder/$2.parquet" "data.val_files=$folder/$3.parquet")
     [[ -z "$dry_run" ]] || return 0
     for file in "${rows[@]}"; do
@@ -144,7 +150,7 @@ use_rows() {
 # start_from MODEL: the policy, unless the user names one.
 start_from() {
     model="${MODEL:-$1}"
-    [[ -z "$smoke" || -n "${MODEL:-}" ]] || model="${world:-WORLD}/models/policy"
+    [[ -z "$smoke" || -n "${MODEL:-}" ]] || model="$world/models/policy"
 }
 
 # last_finished_run FOLDER: prints the newest run below it that ended and left a checkpoint, if there is one.
@@ -192,7 +198,7 @@ has_weights() {
 train_with_classmates() {
     local classmates="${CLASSMATES:-Qwen/Qwen3-0.6B}"
     if [[ -n "$smoke" && -z "${CLASSMATES:-}" ]]; then
-        classmates="${world:-WORLD}/models/classmate_a,${world:-WORLD}/models/classmate_b"
+        classmates="$world/models/classmate_a,$world/models/classmate_b"
     fi
     train "$@" "reward_model.classmate_model_name_or_path_list=[$classmates]"
 }
@@ -237,7 +243,7 @@ train() {
         )
         [[ "$entry" != *classmate* ]] || settings+=(reward_model.classmate_vllm_configs.gpu_memory_utilization=0.35)
     elif [[ -z "$smoke" && -z "$dry_run" ]]; then
-        echo "no GPU is visible: this trains on the CPU, for days; --smoke shows the same path within a minute" >&2
+        echo "no GPU is visible: this trains on the CPU, for days; --smoke shows the same path in minutes" >&2
     fi
     settings+=("$@")
     [[ -z "$smoke" ]] || settings+=("${smoke_settings[@]}")

@@ -59,14 +59,16 @@ CLAIMS = {
         "tests/data_preprocessing/test_prepare_data.py::test_smoke_makes_every_set_twice_over_without_a_word_of_complaint",
         "tests/data_preprocessing/test_prepare_data.py::test_samples_give_the_recorded_rows",
     ],
-    r"bash my_scripts/\w+_sycophancy\.sh --smoke.*": [
-        "tests/my_scripts/test_scripts.py::test_smoke_runs_to_a_good_end"
+    r"bash my_scripts/\S*qwen3\S*\.sh --smoke( debug=true)?": [
+        "tests/e2e/test_script_pipeline.py::test_from_warmup_to_a_model_that_generates",
+        "tests/e2e/test_script_pipeline.py::test_the_same_way_through_ray",
     ],
-    r"N_GPUS=4 bash my_scripts/\w+\.sh --dry-run": [
+    r"N_GPUS=4 bash my_scripts/\S*qwen3\S*\.sh --dry-run": [
         "tests/my_scripts/test_scripts.py::test_gpu_presets_pass_every_check_of_a_start"
     ],
     r"bash my_scripts/merge_fsdp_ckpts\.sh RUN.*": [
-        "tests/my_scripts/test_scripts.py::test_merge_takes_steps_in_order_then_uploads"
+        "tests/e2e/test_script_pipeline.py::test_from_warmup_to_a_model_that_generates",
+        "tests/my_scripts/test_scripts.py::test_merge_says_what_it_lacks",
     ],
     r"uvicorn verl\.code_utils\.api:app .*": ["tests/code_utils/test_api.py::test_the_documented_command"],
     r"python -m verl\.code_utils\.api .*": ["tests/code_utils/test_settings.py"],

@@ -212,11 +212,10 @@ def test_without_data_the_line_names_the_command_that_makes_it(name: str, tmp_pa
 
 def test_without_a_judge_the_line_names_the_keys(data: Path, models: Path, tmp_path: Path) -> None:
     """The trainer says it, on the user's own rows as on prepared ones, before a model is looked at or Ray starts."""
-    pytest.importorskip("verl.utils.reward_score.cot_monitor.sycophancy")
     rows = pq.read_table(data / "helpful_instructions" / "dev.parquet").to_pylist()
     write_parquet([row | {"data_source": "sycophancy"} for row in rows], tmp_path / "mine.parquet")
     given = ["data.train_files=mine.parquet", "data.val_files=mine.parquet", "--model=no/such/model"]
-    done = launch("qwen3_baseline_general_sycophancy", *given, cwd=tmp_path)
+    done = launch("qwen3_warmup_sycophancy", *given, cwd=tmp_path)
     assert done.returncode == 2
     assert "reward_model.llm_judge_backend_type=" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "outputs").exists()
@@ -288,6 +287,30 @@ def test_merge_says_what_it_lacks(tmp_path: Path) -> None:
     assert "global_step_9" in refused("merge_fsdp_ckpts", str(run), "--step=9", cwd=tmp_path)
     (run / "global_step_10").mkdir()
     assert "--target is for one step" in refused("merge_fsdp_ckpts", str(run), "--target=T", cwd=tmp_path)
+
+
+def test_a_merge_that_broke_off_is_done_again(tmp_path: Path) -> None:
+    """The merger is one that dies half-way at its first try; weights in two files, as of a large model."""
+    run = fake_run(tmp_path, "20250101-000000")
+    actor = run / "global_step_4" / "actor"
+    (actor / "fsdp_config.json").touch()
+    python = tmp_path / "environment" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        "#!/bin/sh\nshift 8; mkdir -p $1; cd $1; echo a > model-00001-of-00002.safetensors\n"
+        f"[ -e {tmp_path}/tried ] || {{ touch {tmp_path}/tried; exit 1; }}\n"
+        "echo b > model-00002-of-00002.safetensors\n"
+        "echo model-00001-of-00002.safetensors model-00002-of-00002.safetensors > model.safetensors.index.json\n"
+    )
+    python.chmod(0o755)
+    broken = launch("merge_fsdp_ckpts", str(run), cwd=tmp_path, VIRTUAL_ENV=python.parents[1])
+    assert broken.returncode == 1
+    assert not list((actor / "huggingface").iterdir())
+    again = launch("merge_fsdp_ckpts", str(run), cwd=tmp_path, VIRTUAL_ENV=python.parents[1])
+    assert again.stdout == f"merged {actor / 'huggingface'}\n"
+    assert len(list((actor / "huggingface").glob("model*"))) == 3
+    assert sorted(path.name for path in actor.iterdir()) == ["fsdp_config.json", "huggingface"]
+    assert "is whole" in launch("merge_fsdp_ckpts", str(run), cwd=tmp_path).stdout
 
 
 def test_merge_takes_steps_in_order_then_uploads(tmp_path: Path) -> None:

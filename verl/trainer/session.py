@@ -102,6 +102,8 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> Path:
     if config.trainer.device == "cpu":
         # Logical ones, which upstream's pools ask for; an own number of the user's is kept where it is larger.
         options["num_gpus"] = max(options.get("num_gpus") or 0, needed_gpus(config, reward))
+        # Ray counts its logical ones against this list, which those empty who want no GPU to be used.
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     if os.environ.get("RAY_ADDRESS"):
         options = {"address": os.environ["RAY_ADDRESS"]}
     context: Any = ray.init(
