@@ -27,6 +27,7 @@ def run(gpus: int = 1, *, device: str = "cuda", policy: float = 0.4, rollout: st
         "trainer": {"device": device, "n_gpus_per_node": gpus, "nnodes": 1},
         "actor_rollout_ref": {
             "model": {"path": "policy"},
+            "actor": {"use_kl_loss": False},
             "rollout": {"name": rollout, "gpu_memory_utilization": policy, "max_model_len": None},
         },
         "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},

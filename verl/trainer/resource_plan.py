@@ -145,7 +145,7 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
 
 def _has_reference(config: Mapping[str, Any]) -> bool:
     """Whether the start weights stay beside the trained ones, for a KL term."""
-    return bool(config["actor_rollout_ref"]["actor"]["use_kl_loss"] or config["algorithm"]["use_kl_in_reward"])
+    return bool(config["actor_rollout_ref"]["actor"]["use_kl_loss"])
 
 
 def _own_place(width: int, on_cpu: bool) -> str:
