@@ -43,7 +43,7 @@ def test_a_breakpoint_stops_the_run_and_q_ends_it(world: World, tmp_path: Path) 
     assert "stopped; the same command resumes" in ended.stderr.splitlines()[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_baseline_trains_and_leaves_a_model(world: World, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     terminal = finished(

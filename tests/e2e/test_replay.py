@@ -26,6 +26,7 @@ def run(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"{REWARD}.classmate_close_marker=always",
         "reward_model.classmate_generation_configs.num_return_sequences=2",
         "trainer.total_training_steps=1",
+        "debug=true",
         graded_reward(folder),
     ]
     finished([*MAIN, *settings(world, folder / "run", *overrides)], log=folder / "terminal.txt")

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 
 import pytest
 import torch
@@ -166,7 +166,8 @@ def test_killed_in_the_middle_and_resumed(
     arguments = ["--root_path", str(run), "--repo_name", "lab/model"]
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "upload_ckpts_to_huggingface.py"), *arguments],
-        env=os.environ | hub.environment(tmp_path / "home"),
+        env={key: value for key, value in os.environ.items() if not key.startswith("VERL_")}
+        | hub.environment(tmp_path / "home"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -194,13 +195,17 @@ def test_a_connection_that_breaks_is_taken_up_again(
 ) -> None:
     faults: list[int | str] = ["close", 500]
     broken: list[str] = []
+    # The hub's threads ask at the same time.
+    turn = Lock()
 
     def break_once(request: Request) -> int | str | None:
-        if request.method == "PUT" and faults and request.path not in broken:
-            request.body.read(request.body.length // 2)
+        with turn:
+            if request.method != "PUT" or not faults or request.path in broken:
+                return None
             broken.append(request.path)
-            return faults.pop(0)
-        return None
+            fault = faults.pop(0)
+        request.body.read(request.body.length // 2)
+        return fault
 
     hub.when = break_once
     _, error = command("--root_path", run, "--repo_name", "model")
