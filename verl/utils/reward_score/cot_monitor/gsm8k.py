@@ -9,8 +9,9 @@ reward a model that stops in the middle of its computation.
 
 import re
 
-from verl.utils.reward_score.cot_monitor._math import last_boxed, same_answer
-from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier, register
+from verl.utils.reward_score.cot_monitor._marked import MarkedAnswerVerifier
+from verl.utils.reward_score.cot_monitor._math import last_boxed
+from verl.utils.reward_score.cot_monitor.BaseVerifier import register
 
 _MARK = re.compile(
     r"####(?P<hashes>[^\n#]*)"
@@ -33,25 +34,11 @@ def marked_answer(text: str) -> str | None:
 
 
 @register("openai/gsm8k")
-class GSM8KVerifier(BaseVerifier):
+class GSM8KVerifier(MarkedAnswerVerifier):
     """1 if the marked answer equals the ground truth as a number, else 0."""
 
     reward_description = "1 if the final answer of the grade-school problem is correct, else 0"
-    blocking = True
 
-    def compute_score(self, text: str, ground_truth: str | None) -> float | None:
-        """1.0 or 0.0; a text without a marked answer is wrong.
-
-        None if the text is empty, there is no truth, or math-verify could not compare the two.
-        """
-        if ground_truth is None or not ground_truth.strip() or not text.strip():
-            return None
-        marked = marked_answer(text)
-        if marked is None:
-            return 0.0
-        same = same_answer(marked, ground_truth)
-        return None if same is None else float(same)
-
-    def reference_answer(self, output: str) -> str | None:
-        """The marked answer of the output."""
-        return marked_answer(output) or None
+    def marked_answer(self, text: str) -> str | None:
+        """What the last mark of any kind marks."""
+        return marked_answer(text)
