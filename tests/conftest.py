@@ -1,19 +1,49 @@
-"""The world that all end-to-end tests share."""
+"""The world that all end-to-end tests share, and which tests share a process when several run them.
+
+`tests/run.sh` runs two processes of pytest (pytest-xdist): one trains, the other does the rest. A file's tests stay in
+one process, so that its fixtures are built once.
+"""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests.e2e.world import World, build_world
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Says which tests must not run at the same time, and starts with the group that takes longest."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: _group(item) != _TRAININGS)
+
+
+_TRAININGS = "trainings"
+
+
+def _group(item: pytest.Item) -> str:
+    file = item.nodeid.partition("::")[0]
+    # Two trainings at a time would fight for memory and cores.
+    if file.startswith("tests/e2e/"):
+        return _TRAININGS
+    # They look for whatever a sandbox of this checkout may have left on the machine.
+    if file.startswith("tests/code_utils/") or file.endswith("/test_code.py"):
+        return "sandbox"
+    return file
 
 
 @pytest.fixture(scope="session")
 def world(pytestconfig: pytest.Config) -> World:
     """Built once and kept in pytest's cache; or the built one that CLASSMATE_COT_TEST_WORLD names."""
     named = os.environ.get("CLASSMATE_COT_TEST_WORLD")
-    return World(folder=Path(named)) if named else build_world(pytestconfig.cache.mkdir("embedded_world") / "world")
+    if named:
+        return World(folder=Path(named))
+    folder = pytestconfig.cache.mkdir("embedded_world")
+    with FileLock(folder / "lock"):
+        return build_world(folder / "world")
 
 
 @pytest.fixture(scope="session")

@@ -235,7 +235,9 @@ def check_kept(span: CotSpan, ids: list[int], tokenizer, spec: KeepSpec) -> None
         if spec.unit == "tokens":
             assert kept.text.rstrip("\ufffd").endswith(masked)
         else:
-            assert kept.text.strip() in through[span.cot_char :]
+            shown, wanted = through[span.cot_char :].strip(), kept.text.strip()
+            # A token that holds the end of the CoT and its marker is not masked, whatever words begin in it.
+            assert wanted in shown or (positions[-1] == span.end - 1 and wanted.startswith(shown))
 
 
 pieces = st.one_of(
