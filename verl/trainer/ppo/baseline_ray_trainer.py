@@ -11,12 +11,14 @@ written down and saved where its metrics are complete, so that a checkpoint neve
 
 import asyncio
 import contextlib
+import dataclasses
+import functools
 import json
 import math
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -63,6 +65,7 @@ from verl.trainer.session import settle, start_ray
 from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
 from verl.workers.classmate_placement import asked_in_turn, max_colocate_count, resolved_schedule
 from verl.workers.classmate_remote import with_hosted
 from verl.workers.classmate_workers import ClassmateGroup
@@ -206,6 +209,10 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
     def _setup(self) -> None:
         self._init_classmate_workers()
         super()._setup()
+        # The reference model may be the actor's own group.
+        groups = [getattr(self, name, None) for name in ("actor_rollout_wg", "ref_policy_wg", "critic_wg")]
+        for group in {id(group): group for group in groups if group is not None}.values():
+            fetch_tensors_only(group)
         if self.judges_batches:
             self.reward_loop_manager.__class__ = _RewardsComeLater
 
@@ -559,6 +566,30 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         if self.global_steps == 0 or not self.folder.metrics_path.exists():
             self.folder.append_metrics(self.global_steps, metrics)
         return metrics
+
+
+def fetch_tensors_only(group: Any) -> None:
+    """Lets the ranks of a worker group fetch a batch's tensors, and none of the texts beside them.
+
+    No model reads those (questions, records, columns of the dataset), and fetching and moving them took a rank of a
+    small model longer than its forward pass. Not so the inputs of a multimodal model, which are no tensors either.
+
+    Args:
+        group: upstream's worker group, of the actor, the reference model or the critic.
+    """
+
+    def with_tensors(call: Callable[[KVBatchMeta], Any]) -> Callable[[KVBatchMeta], Any]:
+        @functools.wraps(call)
+        def called(batch: KVBatchMeta) -> Any:
+            stored = kv_batch_meta2batch_meta(batch).field_schema
+            fields = [name for name in stored if name == "multi_modal_inputs" or not stored[name]["is_non_tensor"]]
+            return call(dataclasses.replace(batch, fields=fields))
+
+        return called
+
+    for name in ("compute_log_prob", "compute_ref_log_prob", "update_actor", "infer_batch", "train_mini_batch"):
+        if hasattr(group, name):
+            setattr(group, name, with_tensors(getattr(group, name)))
 
 
 def take_out_greedy(batch: KVBatchMeta) -> tuple[KVBatchMeta, dict[str, float]]:

@@ -390,7 +390,7 @@ class HFEngine:
 
     @torch.inference_mode()
     def _run(self, requests: list[_Request]) -> None:
-        """Generates for the requests as one batch (B rows, L columns of left-padded prompts)."""
+        """Generates for the requests as one batch (B rows, at first one for each prompt; L columns, left-padded)."""
         self.batches += 1
         device = self.model.device
         rows: list[_Request | None] = list(requests)
@@ -400,10 +400,12 @@ class HFEngine:
             width = self._padded_length(requests[0])
         longest = max(request.params.max_tokens for request in requests)
 
-        ids_BL = torch.zeros((len(rows), width), dtype=torch.long)
-        mask_BL = torch.ones((len(rows), width + longest), dtype=torch.long)
-        for index, row in enumerate(rows):
-            prompt = row.prompt_ids if row is not None else [0]
+        prompts = [tuple(row.prompt_ids) if row is not None else (0,) for row in rows]
+        # What several rows ask, the answers of a group say, is read once. Deterministic forwards keep their rows.
+        distinct = prompts if self._fixed_rows else list(dict.fromkeys(prompts))
+        ids_BL = torch.zeros((len(distinct), width), dtype=torch.long)
+        mask_BL = torch.ones((len(distinct), width + longest), dtype=torch.long)
+        for index, prompt in enumerate(distinct):
             ids_BL[index, width - len(prompt) :] = torch.tensor(prompt)
             mask_BL[index, : width - len(prompt)] = 0
         ids_BL, mask_BL = ids_BL.to(device), mask_BL.to(device)
@@ -423,6 +425,12 @@ class HFEngine:
                 use_cache=True,
                 logits_to_keep=1,
             ).logits[:, -1]
+            if step == 0 and len(distinct) < len(rows):
+                place = {prompt: index for index, prompt in enumerate(distinct)}
+                asked = torch.tensor([place[prompt] for prompt in prompts], device=device)
+                # Meant for beam search, but the one selection that every kind of layer has.
+                cache.reorder_cache(asked)  # type: ignore[arg-type]
+                logits_BV, positions_BL, mask_BL = logits_BV[asked], positions_BL[asked], mask_BL[asked]
             tokens_B, log_probs_B = sampler.pick(logits_BV, step)
             for index, (token, log_prob) in enumerate(zip(tokens_B.tolist(), log_probs_B.tolist(), strict=True)):
                 row = rows[index]
@@ -434,7 +442,6 @@ class HFEngine:
             ids_BL, positions_BL = tokens_B[:, None], positions_BL[:, -1:] + 1
             if not self._fixed_rows and len(live) <= len(rows) // 2:
                 keep = torch.tensor(live, device=device)
-                # Meant for beam search, but the one selection that every kind of layer has.
                 cache.reorder_cache(keep)  # type: ignore[arg-type]
                 sampler.select(keep)
                 ids_BL, positions_BL, mask_BL = ids_BL[keep], positions_BL[keep], mask_BL[keep]
