@@ -7,25 +7,20 @@ one process, so that its fixtures are built once.
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.e2e.world import World, build_world
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Says which tests must not run at the same time, and starts with the group that takes longest."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=lambda item: _group(item) != _TRAININGS)
-
 
 _TRAININGS = "trainings"
 
 
-def _group(item: pytest.Item) -> str:
-    file = item.nodeid.partition("::")[0]
+def _group(nodeid: str) -> str:
+    """Tests of one group run in one process, one after the other."""
+    file = nodeid.partition("::")[0]
     # Two trainings at a time would fight for memory and cores.
     if file.startswith("tests/e2e/"):
         return _TRAININGS
@@ -33,6 +28,23 @@ def _group(item: pytest.Item) -> str:
     if file.startswith("tests/code_utils/") or file.endswith("/test_code.py"):
         return "sandbox"
     return file
+
+
+class _Groups(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Hands out groups. `--dist loadgroup` would do, but pytest 9.2 ignores how xdist 3.8 marks them."""
+    config.option.loadscopereorder = False
+    return _Groups(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Starts with the group that takes longest."""
+    items.sort(key=lambda item: _group(item.nodeid) != _TRAININGS)
 
 
 @pytest.fixture(scope="session")

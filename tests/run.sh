@@ -12,4 +12,4 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 # Native libraries can crash while Python ends; without this nothing would say where.
 export PYTHONFAULTHANDLER=1
 # Two processes of pytest: one runs the trainings, one after the other, the other one the rest (tests/conftest.py).
-exec "$python" -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder -m "not long" "$@"
+exec "$python" -m pytest -q -n 2 -m "not long" "$@"

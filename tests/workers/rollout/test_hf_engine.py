@@ -63,6 +63,21 @@ def test_requests_that_arrive_together_run_as_one_batch(engine: HFEngine) -> Non
     assert [len(output.token_ids) for output in outputs] == [12] * len(PROMPTS)
 
 
+def test_a_prompt_of_several_rows_is_read_once(engine: HFEngine) -> None:
+    requests = [(PROMPTS[row % 3], _params(seed=row, max_tokens=4 + row)) for row in range(12)]
+    alone = [_generate(engine, [request])[0] for request in requests]
+    shapes = []
+    hook = engine.model.register_forward_pre_hook(
+        lambda _, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    together = _generate(engine, requests)
+    hook.remove()
+    assert shapes[:2] == [(3, len(PROMPTS[2])), (12, 1)]
+    for one, other in zip(together, alone, strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
+
+
 def test_without_a_thread_of_its_own_batches_run_where_they_are_asked(
     engine: HFEngine, model_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
