@@ -36,6 +36,14 @@ CASES: dict[str, tuple[int, dict[str, str]]] = {
 """Name -> seed, and the options in which the run differs from the main job: weight 1, the whole thought, temperature
 0.7, top_p 0.9, condition no_classmate_when_main_incorrect."""
 
+BATCH = [
+    "data.train_batch_size=16",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=16",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=128",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=128",
+]
+"""Twice the main job's rows a step: 20 steps are few."""
+
 _GENERATION = {"do_sample", "temperature", "top_p"}
 
 
@@ -88,7 +96,7 @@ def main() -> None:
         seed, options = CASES[case]
         print(case, file=sys.stderr)
         # In one process: starting Ray's eight would take as long as the training.
-        fixed = ["debug=true", f"trainer.test_freq={arguments.steps}", "trainer.save_freq=5"]
+        fixed = ["debug=true", f"trainer.test_freq={arguments.steps}", "trainer.save_freq=5", *BATCH]
         train(
             folders[case],
             seed=seed,
