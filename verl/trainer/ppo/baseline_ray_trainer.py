@@ -571,8 +571,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 def fetch_tensors_only(group: Any) -> None:
     """Lets the ranks of a worker group fetch a batch's tensors, and none of the texts beside them.
 
-    No model reads those (questions, records, columns of the dataset), and fetching and moving them took a rank of a
-    small model longer than its forward pass. Not so the inputs of a multimodal model, which are no tensors either.
+    No model reads those (questions, records, columns of the dataset), and fetching and moving them costs a rank of a
+    small model more than its forward pass. Not so the inputs of a multimodal model, which are no tensors either.
 
     Args:
         group: upstream's worker group, of the actor, the reference model or the critic.

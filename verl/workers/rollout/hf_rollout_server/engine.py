@@ -401,7 +401,7 @@ class HFEngine:
         longest = max(request.params.max_tokens for request in requests)
 
         prompts = [tuple(row.prompt_ids) if row is not None else (0,) for row in rows]
-        # What several rows ask, the answers of a group say, is read once. Deterministic forwards keep their rows.
+        # A prompt that several rows share is read once; deterministic forwards have a fixed number of rows.
         distinct = prompts if self._fixed_rows else list(dict.fromkeys(prompts))
         ids_BL = torch.zeros((len(distinct), width), dtype=torch.long)
         mask_BL = torch.ones((len(distinct), width + longest), dtype=torch.long)
