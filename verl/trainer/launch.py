@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -27,7 +26,7 @@ from verl.trainer import loggers
 from verl.trainer.command_line import compose, describe, prepare_overrides
 from verl.trainer.console import Console
 from verl.trainer.run_folder import RunFolder
-from verl.trainer.session import settle, start_ray
+from verl.trainer.session import RaySession, settle, start_ray
 
 STARTED_AT = "CLASSMATE_COT_STARTED_AT"
 """Environment variable of launch scripts: seconds since the epoch at which the command was given."""
@@ -219,16 +218,19 @@ def _ray(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFold
     import ray
     import transfer_queue as tq
 
-    session_logs: Path | None = None
+    session: RaySession | None = None
     try:
-        session_logs = start_ray(config, reward)
+        session = start_ray(config, reward)
         yield
     finally:
         with contextlib.suppress(Exception):
             tq.close()
-        ray.shutdown()
+        if session is None:
+            ray.shutdown()
+        else:
+            session.close()
         kept = folder.path / "logs" / "ray"
         kept.mkdir(exist_ok=True)
         for pattern in ("worker-*.err", "worker-*.out", "raylet.*", "gcs_server.*"):
-            for log in session_logs.glob(pattern) if session_logs else ():
+            for log in session.logs.glob(pattern) if session else ():
                 shutil.copy(log, kept)

@@ -31,6 +31,7 @@ _IGNORED_KEYS = frozenset(
         "trainer.default_local_dir",
         "trainer.logger",
         "trainer.console",
+        "trainer.fork_workers",
         "trainer.resume_mode",
         "trainer.resume_from_path",
         "trainer.total_epochs",

@@ -1,13 +1,15 @@
 """What a training needs around it, started from a command line or from a script: settled keys, and Ray.
 
 >>> notes = settle(config, reward_config, folder, "classmate_cot")
->>> logs = start_ray(config, reward_config)
+>>> session = start_ray(config, reward_config)
+>>> session.close()
 """
 
 import dataclasses
 import importlib.util
 import logging
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, rollout_correction
 from verl.trainer import loggers
+from verl.trainer.fork_server import ForkServer
 from verl.trainer.run_folder import RunFolder
 
 
@@ -73,8 +76,26 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
     return notes
 
 
-def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> Path:
-    """Starts Ray, or joins the cluster of `RAY_ADDRESS`; returns the folder of its logs on this machine.
+@dataclass(frozen=True, kw_only=True)
+class RaySession:
+    """This process's connection to Ray."""
+
+    logs: Path
+    """Folder of Ray's logs on this machine."""
+    fork_server: ForkServer | None
+    """What makes the Python workers; None where Ray starts them itself."""
+
+    def close(self) -> None:
+        """Leaves Ray, and ends it where it was started for this process."""
+        import ray
+
+        ray.shutdown()
+        if self.fork_server is not None:
+            self.fork_server.close()
+
+
+def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> RaySession:
+    """Starts Ray, or joins the cluster of `RAY_ADDRESS`.
 
     Raises:
         ConfigError: when the cluster has fewer logical CPUs than the run's actors ask for.
@@ -95,6 +116,9 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> Path:
         )
         if "VERL_PLATFORM" in os.environ:
             runtime_env.env_vars["VERL_PLATFORM"] = os.environ["VERL_PLATFORM"]
+    fork_server = _start_fork_server(config, runtime_env)
+    if fork_server is not None:
+        runtime_env.py_executable = fork_server.py_executable
     options: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)  # type: ignore[assignment]
     options = {key: value for key, value in options.items() if value is not None and key != "runtime_env"}
     # Logical CPUs: fewer than the actors ask for would make them wait for ever, whatever the number of cores.
@@ -106,13 +130,30 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> Path:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     if os.environ.get("RAY_ADDRESS"):
         options = {"address": os.environ["RAY_ADDRESS"]}
-    context: Any = ray.init(
-        **options,
-        runtime_env=OmegaConf.to_container(runtime_env),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
-    check_ray_cpus(config, reward, ray.cluster_resources().get("CPU", 0))
-    check_gpus(config, reward, ray.cluster_resources().get("GPU", 0))
-    return Path(context.address_info["session_dir"]) / "logs"
+    try:
+        context: Any = ray.init(
+            **options,
+            runtime_env=OmegaConf.to_container(runtime_env),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+        check_ray_cpus(config, reward, ray.cluster_resources().get("CPU", 0))
+        check_gpus(config, reward, ray.cluster_resources().get("GPU", 0))
+    except BaseException:
+        if fork_server is not None:
+            fork_server.close()
+        raise
+    return RaySession(logs=Path(context.address_info["session_dir"]) / "logs", fork_server=fork_server)
+
+
+def _start_fork_server(config: DictConfig, runtime_env: Any) -> ForkServer | None:
+    """A server for `trainer.fork_workers`, where workers are of this machine and of this environment."""
+    other_environment = any(value is not None for key, value in runtime_env.items() if key != "env_vars")
+    if not config.trainer.fork_workers or os.environ.get("RAY_ADDRESS") or other_environment:
+        return None
+    try:
+        return ForkServer.start(runtime_env.env_vars)
+    except OSError as error:
+        logging.getLogger(__name__).warning("workers are not forked, and start more slowly: %s", error)
+        return None

@@ -173,7 +173,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         if self.config.debug:
             raise ConfigError("debug=true is for verl.trainer.ppo.inprocess_trainer.InProcessTrainer; write false")
         if not ray.is_initialized():
-            start_ray(self.config, self.reward_config)
+            self._ray_session = start_ray(self.config, self.reward_config)
         # The queue's actors start while the data is read; `_init_resource_pool_mgr` waits for them.
         with ThreadPoolExecutor(1, thread_name_prefix="queue") as pool:
             self._queue = pool.submit(tq.init, self.config.transfer_queue)
