@@ -4,8 +4,8 @@
 #   bash examples/run_classmate_cot_training.sh [HYDRA_OVERRIDE ...]
 #   BASELINE=1 bash examples/run_classmate_cot_training.sh          the same budget, the verifier's reward alone
 #
-# On 2 idle cores: about 1 minute to install (first time only), 1 to build the embedded world (first time only), 1 to start,
-# 5 to train. WORLD names another folder for the embedded world, SEED another seed of the training run.
+# On 2 idle cores: about 1 minute to install (first time only), 2 to build the embedded world (first time only), half a
+# minute to start, 4 to train. WORLD names another folder for the embedded world, SEED another seed of the training run.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../my_scripts/common.sh"

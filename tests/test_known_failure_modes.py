@@ -18,7 +18,8 @@ from omegaconf import OmegaConf
 
 from tests.classmate.toy_tokenizers import byte_bpe, text_bpe
 from verl.classmate import config as typed_config
-from verl.classmate.config import AdvantageConfig, ClassmateCotRewardConfig, from_mapping
+from verl.classmate.algorithm_config import AdvantageConfig
+from verl.classmate.config import ClassmateCotRewardConfig, from_mapping
 from verl.classmate.cot import CotMarkers, keep, locate, parse_keep_rate
 from verl.classmate.errors import ConfigError
 from verl.classmate.scoring import Continuation, Outcome, RewardScale, aggregate_metrics, score_row

@@ -11,21 +11,17 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import verl
-from verl.classmate.config import (
-    BASE_YAML,
+from verl.classmate.algorithm_config import (
     GROUP_ESTIMATORS,
     OUR_ESTIMATORS,
     AdvantageConfig,
     AlgorithmConfig,
-    ClassmateRewardModelConfig,
-    ClassmateSpec,
     EstimatorName,
     algorithm_from_mapping,
     check_training,
-    from_mapping,
-    render_base_yaml,
     rollout_correction,
 )
+from verl.classmate.config import BASE_YAML, ClassmateRewardModelConfig, ClassmateSpec, from_mapping, render_base_yaml
 from verl.classmate.cot import CotMarkers, KeepSpec
 from verl.classmate.errors import ConfigError
 from verl.classmate.typed import field_docs

@@ -19,7 +19,8 @@ from omegaconf import OmegaConf
 from tests.e2e.tiny import make_tiny_world
 from tests.e2e.world import World
 from tests.my_scripts.launching import FOLDER, ROOT, SCRIPTS, TRAINING, launch, planned
-from verl.classmate.config import ClassmateRewardModelConfig, check_training, from_mapping
+from verl.classmate.algorithm_config import check_training
+from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.data_preprocessing.common import write_parquet
 from verl.data_preprocessing.hinted_arithmetic import make_dataset_row, make_problem
 from verl.data_preprocessing.hinted_arithmetic_sycophancy import sycophancy_row

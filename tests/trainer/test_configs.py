@@ -7,12 +7,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from tests.e2e.tiny import make_tiny_world
-from verl.classmate.config import (
-    AlgorithmConfig,
-    ClassmateRewardModelConfig,
-    algorithm_from_mapping,
-    from_mapping,
-)
+from verl.classmate.algorithm_config import AlgorithmConfig, algorithm_from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.trainer import command_line
 
 CONFIG_FOLDER = command_line.CONFIG_FOLDER

@@ -6,8 +6,9 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from tests.trainer.test_configs import composed
+from verl.classmate.algorithm_config import rollout_correction
 from verl.classmate.aliases import resolve_aliases
-from verl.classmate.config import from_mapping, rollout_correction
+from verl.classmate.config import from_mapping
 from verl.trainer.run_folder import RunFolder
 from verl.trainer.session import settle
 

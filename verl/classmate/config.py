@@ -17,17 +17,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from verl.classmate.aliases import RECIPES, refuse_gone, resolve_aliases
+from verl.classmate.aliases import refuse_gone, resolve_aliases
 from verl.classmate.cot import CotMarkers, KeepSpec, parse_keep_rate
 from verl.classmate.errors import ConfigError
 from verl.classmate.judge_config import JudgeKeys, JudgeSpec
-from verl.classmate.typed import parse, render_yaml
+from verl.classmate.typed import parse, plain_mapping, render_yaml, require
 
 __all__ = [
-    "AdvantageConfig",
-    "AlgorithmConfig",
     "ClassmateCotRewardConfig",
     "ClassmateGenerationConfig",
     "ClassmateRewardModelConfig",
@@ -36,7 +34,6 @@ __all__ = [
     "SamplingSettings",
     "SelfPlaySpec",
     "ValGenerationConfig",
-    "check_training",
     "from_mapping",
     "render_base_yaml",
     "resolve_aliases",
@@ -64,41 +61,14 @@ _MANAGER_DEFAULTS: dict[str, tuple[Literal["sum", "weighted_average"], float]] =
     "classmate_cot": ("sum", 0.0),
     "sycophancy_classmate_cot": ("weighted_average", 0.1),
 }
-EstimatorName = Literal[
-    "gdpo_classmate",
-    "gdpo_wo_bn",
-    "grpo_main_classmate_separated",
-    "grpo_w_classmate",
-    "grpo",
-    "gae",
-    "rloo",
-    "remax",
-    "reinforce_plus_plus",
-    "reinforce_plus_plus_baseline",
-    "opo",
-    "gpg",
-    "grpo_passk",
-    "rloo_vectorized",
-    "grpo_vectorized",
-]
 TokenMode = Literal["all", "classmate_partial"]
 Clamp = Literal["none", "non_neg_cl", "non_neg_adv_when_main_correct"]
 
-GDPO_ESTIMATORS = ("gdpo_classmate", "gdpo_wo_bn")
-"""Estimators with a weight for the main component."""
-DECOUPLED_ESTIMATORS = (*GDPO_ESTIMATORS, "grpo_main_classmate_separated")
-"""Estimators that normalise the classmate reward on its own."""
-OUR_ESTIMATORS = (*DECOUPLED_ESTIMATORS, "grpo_w_classmate", "grpo")
-"""Estimators that see the reward's parts; any other is upstream's and sees the fused scalar."""
-GROUP_ESTIMATORS = (
-    *("rloo", "rloo_vectorized", "opo", "gpg", "grpo_passk", "grpo_vectorized", "reinforce_plus_plus_baseline"),
-)
-"""Upstream's estimators that compare a row with the others of its prompt."""
 STEP_WISE = "random_truncate_step_wise_utility"
 """The reward type with a reward per segment of the CoT."""
 
 Placement = Literal["colocated", "dedicated"]
-_REWARD = "reward_model.classmate_cot_reward_configs"
+REWARD_NODE = "reward_model.classmate_cot_reward_configs"
 _GENERATION = "reward_model.classmate_generation_configs"
 _VLLM = "reward_model.classmate_vllm_configs"
 
@@ -115,11 +85,6 @@ UPSTREAM_LEGACY_KEYS = (
     "reward_loop_source",
     "rollout",
 )
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ConfigError(message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,11 +127,11 @@ class ClassmateVllmConfig:
     """Devices one engine is spread over."""
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             0 < self.gpu_memory_utilization <= 1,
             f"{_VLLM}.gpu_memory_utilization: {self.gpu_memory_utilization} is not in (0, 1]; write for instance 0.3",
         )
-        _require(
+        require(
             self.tensor_parallel_size >= 1,
             f"{_VLLM}.tensor_parallel_size: {self.tensor_parallel_size} is too small; write 1 or more",
         )
@@ -222,19 +187,19 @@ class ClassmateGenerationConfig:
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "num_return_sequences"):
             value = getattr(self, name)
-            _require(value >= 1, f"{_GENERATION}.{name}: {value} is too small; write 1 or more")
-        _require(
+            require(value >= 1, f"{_GENERATION}.{name}: {value} is too small; write 1 or more")
+        require(
             self.val_kwargs.n >= 1, f"{_GENERATION}.val_kwargs.n: {self.val_kwargs.n} is too small; write 1 or more"
         )
-        _require(
+        require(
             self.temperature >= 0,
             f"{_GENERATION}.temperature: {self.temperature} is negative; write 0 (greedy) or more",
         )
-        _require(0 < self.top_p <= 1, f"{_GENERATION}.top_p: {self.top_p} is not in (0, 1]; write 1 to switch it off")
-        _require(
+        require(0 < self.top_p <= 1, f"{_GENERATION}.top_p: {self.top_p} is not in (0, 1]; write 1 to switch it off")
+        require(
             self.top_k == -1 or self.top_k >= 1, f"{_GENERATION}.top_k: {self.top_k} is not possible; write -1 for all"
         )
-        _require(
+        require(
             self.max_model_len is None or self.max_model_len > self.max_new_tokens,
             f"{_GENERATION}.max_model_len: {self.max_model_len} leaves no room for a prompt beside "
             f"max_new_tokens={self.max_new_tokens}; write a larger number or null",
@@ -337,7 +302,7 @@ class ClassmateCotRewardConfig:
     my_scripts/host_classmate_model.sh writes; a change counts from the next step on."""
 
     def __post_init__(self) -> None:
-        parse_keep_rate(self.main_cot_keep_rate, unit=self.keep_unit, path=f"{_REWARD}.main_cot_keep_rate")
+        parse_keep_rate(self.main_cot_keep_rate, unit=self.keep_unit, path=f"{REWARD_NODE}.main_cot_keep_rate")
         for name in (
             "classmate_reward_weight",
             "main_reward_weight",
@@ -346,67 +311,68 @@ class ClassmateCotRewardConfig:
             "unfinished_main_score",
         ):
             value = getattr(self, name)
-            _require(
+            require(
                 not isinstance(value, float) or math.isfinite(value),
-                f"{_REWARD}.{name}: write a finite number, not {value}",
+                f"{REWARD_NODE}.{name}: write a finite number, not {value}",
             )
-        _require(
+        require(
             self.classmate_reward_weight >= 0,
-            f"{_REWARD}.classmate_reward_weight: {self.classmate_reward_weight} is negative; write 0 or more",
+            f"{REWARD_NODE}.classmate_reward_weight: {self.classmate_reward_weight} is negative; write 0 or more",
         )
-        _require(
+        require(
             self.reward_fusion != "weighted_average" or self.classmate_reward_weight <= 1,
-            f"{_REWARD}.classmate_reward_weight: {self.classmate_reward_weight} is above 1, which reward_fusion="
+            f"{REWARD_NODE}.classmate_reward_weight: {self.classmate_reward_weight} is above 1, which reward_fusion="
             "weighted_average (the default of sycophancy_classmate_cot) cannot use; write a number from 0 to 1, or "
             "reward_fusion=sum",
         )
-        _require(
+        require(
             0 <= self.min_classmate_valid_fraction <= 1,
-            f"{_REWARD}.min_classmate_valid_fraction: {self.min_classmate_valid_fraction} is not in [0, 1]; write 0.5",
+            f"{REWARD_NODE}.min_classmate_valid_fraction: {self.min_classmate_valid_fraction} is not in [0, 1]; "
+            "write 0.5",
         )
         self._check_reward_type()
         weights = self.classmate_weights
         if weights is not None:
             names = self.classmate_model_name_or_path_list
-            _require(
+            require(
                 names is not None and len(weights) == len(names),
-                f"{_REWARD}.classmate_weights: {len(weights)} weights for {len(names or ())} entries of "
+                f"{REWARD_NODE}.classmate_weights: {len(weights)} weights for {len(names or ())} entries of "
                 "classmate_model_name_or_path_list; write one weight per classmate",
             )
-            _require(
+            require(
                 all(weight >= 0 for weight in weights) and sum(weights) > 0,
-                f"{_REWARD}.classmate_weights: {list(weights)} must not be negative nor all 0; write [1, 1]",
+                f"{REWARD_NODE}.classmate_weights: {list(weights)} must not be negative nor all 0; write [1, 1]",
             )
 
     def _check_reward_type(self) -> None:
         kind = self.classmate_reward_type
         low, high = self.main_cot_keep_rate_min, self.main_cot_keep_rate_max
-        _require(
+        require(
             0 < low <= high <= 1,
-            f"{_REWARD}.main_cot_keep_rate_min and _max: {low} and {high} are not 0 < min <= max <= 1; "
+            f"{REWARD_NODE}.main_cot_keep_rate_min and _max: {low} and {high} are not 0 < min <= max <= 1; "
             "write 0.1 and 0.9",
         )
-        _require(
+        require(
             self.keep.kind == "all" or not (self.cuts_at_random or kind.startswith("help_other")),
-            f"{_REWARD}.main_cot_keep_rate: has no meaning with classmate_reward_type={kind}; write 1, or with "
+            f"{REWARD_NODE}.main_cot_keep_rate: has no meaning with classmate_reward_type={kind}; write 1, or with "
             "random_truncate types main_cot_keep_rate_min and _max",
         )
         for name in ("step_wise_segments", "immediate_answer_max_new_tokens"):
             value = getattr(self, name)
-            _require(value >= 1, f"{_REWARD}.{name}: {value} is too small; write 1 or more")
-        _require(
+            require(value >= 1, f"{REWARD_NODE}.{name}: {value} is too small; write 1 or more")
+        require(
             self.classmate_continue_mode != "immediate_answer" or self.classmate_close_marker != "never",
-            f"{_REWARD}.classmate_close_marker: never contradicts classmate_continue_mode=immediate_answer, which "
+            f"{REWARD_NODE}.classmate_close_marker: never contradicts classmate_continue_mode=immediate_answer, which "
             "closes the thought; write auto",
         )
-        _require(
+        require(
             not self.segments or self.token_level_classmate_reward_mode != "all",
-            f"{_REWARD}.token_level_classmate_reward_mode: {kind} credits the segments of the CoT; write "
+            f"{REWARD_NODE}.token_level_classmate_reward_mode: {kind} credits the segments of the CoT; write "
             "classmate_partial or null",
         )
-        _require(
+        require(
             not self.add_consistency_reward or not kind.startswith("help_other"),
-            f"{_REWARD}.add_consistency_reward: with classmate_reward_type={kind} the classmates answer another "
+            f"{REWARD_NODE}.add_consistency_reward: with classmate_reward_type={kind} the classmates answer another "
             "question than the main model; write False",
         )
 
@@ -429,7 +395,7 @@ class ClassmateCotRewardConfig:
     @property
     def keep(self) -> KeepSpec:
         """`main_cot_keep_rate`, parsed."""
-        return parse_keep_rate(self.main_cot_keep_rate, unit=self.keep_unit, path=f"{_REWARD}.main_cot_keep_rate")
+        return parse_keep_rate(self.main_cot_keep_rate, unit=self.keep_unit, path=f"{REWARD_NODE}.main_cot_keep_rate")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -526,63 +492,63 @@ class ClassmateRewardModelConfig(JudgeKeys):
             object.__setattr__(self, "format_weight", format_weight)
         for prefix in ("", "classmate_"):
             start, end = getattr(self, f"{prefix}think_start_str"), getattr(self, f"{prefix}think_end_str")
-            _require(
+            require(
                 (start is None) == (end is None) and start != "" and end != "" and (start is None or start != end),
                 f"reward_model.{prefix}think_start_str and {prefix}think_end_str: write two different, non-empty "
                 "markers, or null for both",
             )
-        _require(
+        require(
             self.classmate_max_restarts >= 0,
             f"reward_model.classmate_max_restarts: {self.classmate_max_restarts} is negative; write 0 or more",
         )
-        _require(
+        require(
             self.classmate_request_timeout is None or self.classmate_request_timeout > 0,
             f"reward_model.classmate_request_timeout: {self.classmate_request_timeout} s is not possible; write 600",
         )
-        _require(
+        require(
             self.rollout_is_threshold is None or self.rollout_is_threshold > 0,
             f"reward_model.rollout_is_threshold: {self.rollout_is_threshold} is not above 0; write 4.0, or null",
         )
-        _require(
+        require(
             self.cot_format != "plain" or self.token_level_main_reward_mode == "all_tokens",
             f"reward_model.token_level_main_reward_mode: {self.token_level_main_reward_mode} needs a CoT apart from "
             "the output; write all_tokens, or cot_format=markers",
         )
-        _require(
+        require(
             self.classmate_replicas >= 1,
             f"reward_model.classmate_replicas: {self.classmate_replicas} is too small; write 1 or more",
         )
-        _require(
+        require(
             self.classmate_schedule != "batched" or self.classmate_free_cache_engine,
             "reward_model.classmate_schedule: batched puts classmates to sleep in turn; write "
             "classmate_free_cache_engine=True or classmate_schedule=streamed",
         )
-        _require(
+        require(
             self.classmate_batch_size >= 1,
             f"reward_model.classmate_batch_size: {self.classmate_batch_size} is too small; write 1 or more",
         )
         for name in ("code_sandbox_url", "sandbox_fusion_url"):
             url = getattr(self, name)
-            _require(
+            require(
                 url is None or url.startswith(("http://", "https://")),
                 f"reward_model.{name}: {url!r} is no address; write for instance {DEFAULT_SANDBOX_URL}",
             )
-        _require(
+        require(
             0 < self.code_max_execution_time <= 60,
             f"reward_model.code_max_execution_time: {self.code_max_execution_time} is not in (0, 60]; write 5.0",
         )
-        _require(
+        require(
             0 <= self.code_runtime_penalty <= 1,
             f"reward_model.code_runtime_penalty: {self.code_runtime_penalty} is not in [0, 1]; write 0.0",
         )
         shown = self.classmate_cot_reward_configs
-        _require(
+        require(
             self.cot_format != "plain"
             or shown.keep.kind != "all"
             or shown.classmate_reward_type not in ("vanilla_reward", "remove_wo_cot")
             or shown.classmate_continue_mode == "immediate_answer",
-            f"reward_model.cot_format: plain hands over the answer too; write {_REWARD}.main_cot_keep_rate=0.5 or less "
-            "than all in another way, or classmate_continue_mode=immediate_answer",
+            f"reward_model.cot_format: plain hands over the answer too; write {REWARD_NODE}.main_cot_keep_rate=0.5 or "
+            "less than all in another way, or classmate_continue_mode=immediate_answer",
         )
         self._check_judges()
         object.__setattr__(self, "classmates", self._resolved_classmates())
@@ -593,7 +559,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
         specs = tuple(spec for spec in self.classmates if not isinstance(spec, SelfPlaySpec))
         if names and specs and tuple(spec.model for spec in specs) != names:
             raise ConfigError(
-                f"reward_model.classmates and {_REWARD}.classmate_model_name_or_path_list name different models; "
+                f"reward_model.classmates and {REWARD_NODE}.classmate_model_name_or_path_list name different models; "
                 "write only one of the two"
             )
         if not specs:
@@ -603,40 +569,40 @@ class ClassmateRewardModelConfig(JudgeKeys):
             )
         for i, spec in enumerate(specs):
             where = f"reward_model.classmates[{i}]"
-            _require(spec.model.strip() != "", f"{where}.model: is empty; write a path or hub name")
-            _require(spec.weight >= 0, f"{where}.weight: {spec.weight} is negative; write 0 or more")
-            _require(
+            require(spec.model.strip() != "", f"{where}.model: is empty; write a path or hub name")
+            require(spec.weight >= 0, f"{where}.weight: {spec.weight} is negative; write 0 or more")
+            require(
                 spec.replicas is None or spec.replicas >= 1,
                 f"{where}.replicas: {spec.replicas} is too small; write 1 or more",
             )
             utilization = spec.gpu_memory_utilization
-            _require(
+            require(
                 utilization is None or 0 < utilization <= 1,
                 f"{where}.gpu_memory_utilization: {utilization} is not in (0, 1]; write for instance 0.3",
             )
-            _require(
+            require(
                 spec.tensor_parallel_size is None or spec.tensor_parallel_size >= 1,
                 f"{where}.tensor_parallel_size: {spec.tensor_parallel_size} is too small; write 1 or more",
             )
-            _require(
+            require(
                 spec.tensor_parallel_size in (None, 1) or (spec.backend or self.classmate_backend) != "hf",
                 f"{where}.tensor_parallel_size: engine hf runs on one device; write backend: vllm, or replicas: "
                 f"{spec.tensor_parallel_size} for as many engines",
             )
-            _require(
+            require(
                 (spec.backend or self.classmate_backend) != "openai"
                 or (spec.tensor_parallel_size is None and utilization is None),
                 f"{where}: with backend=openai, tensor_parallel_size and gpu_memory_utilization belong to the server; "
                 "give them to my_scripts/host_classmate_model.sh",
             )
-        _require(
+        require(
             not specs or sum(spec.weight for spec in specs) > 0,
             "reward_model.classmates: all weights are 0; write a weight above 0 for at least one",
         )
         if reward.self_play != "none":
-            _require(
+            require(
                 bool(reward.self_play_model),
-                f"{_REWARD}.self_play: no policy is named; write {_REWARD}.self_play_model=MODEL",
+                f"{REWARD_NODE}.self_play: no policy is named; write {REWARD_NODE}.self_play_model=MODEL",
             )
             specs += (SelfPlaySpec(model=str(reward.self_play_model), mode=reward.self_play),)
         engine = self.classmate_vllm_configs
@@ -709,131 +675,6 @@ class ClassmateRewardModelConfig(JudgeKeys):
         return tuple(spec.weight / total for spec in self.classmates)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AlgorithmConfig:
-    """The keys under `algorithm` that this project adds, or whose default it changes."""
-
-    adv_estimator: EstimatorName = field(
-        default="gdpo_classmate",
-        metadata={
-            "value_aliases": {"gdpo": "gdpo_classmate"},
-            "recipes": tuple(name for name in RECIPES if name not in get_args(EstimatorName)),
-        },
-    )
-    """Advantage estimator. gdpo_classmate normalises main and classmate reward separately, and their sum over the
-    batch; gdpo_wo_bn does without the latter; grpo_main_classmate_separated is GRPO on each of the two;
-    grpo_w_classmate is GRPO on the fused reward where classmates read and on the main reward elsewhere. grpo, and
-    verl's gae, rloo, remax, reinforce_plus_plus and others, take the fused reward. drgrpo on the command line is a
-    recipe around grpo."""
-    norm_adv_by_std_in_grpo: bool = True
-    """The estimators grpo*: divide by the group's standard deviation (False is Dr.GRPO)."""
-    gdpo_batch_norm: Literal["sequence", "token", "none"] = "sequence"
-    """gdpo_classmate: mean and standard deviation of the batch over sequences, over tokens, or no such step."""
-    gdpo_group_norm: Literal["std", "mean_only"] = "std"
-    """gdpo_classmate: divide each component by its group's standard deviation, or only subtract its mean; with the
-    latter the scales of the two rewards are not decoupled."""
-    singleton_group: Literal["zero", "raw"] = "zero"
-    """Advantage in a group with fewer than 2 valid rows: 0, or the reward itself (as upstream does)."""
-    use_kl_in_reward: bool = False
-    """KL in the reward is not supported; use actor_rollout_ref.actor.use_kl_loss."""
-
-    def __post_init__(self) -> None:
-        _require(
-            not self.use_kl_in_reward,
-            "algorithm.use_kl_in_reward: not supported with classmates; write False and "
-            "actor_rollout_ref.actor.use_kl_loss=True",
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdvantageConfig:
-    """All that the advantage estimators need, from both nodes; combinations that mean nothing are refused here."""
-
-    adv_estimator: EstimatorName = AlgorithmConfig.adv_estimator
-    """See `AlgorithmConfig`, also for the next four."""
-    norm_adv_by_std_in_grpo: bool = AlgorithmConfig.norm_adv_by_std_in_grpo
-    """Divide by the group's standard deviation in grpo and its kin."""
-    gdpo_batch_norm: Literal["sequence", "token", "none"] = AlgorithmConfig.gdpo_batch_norm
-    """Batch normalisation of gdpo_classmate."""
-    gdpo_group_norm: Literal["std", "mean_only"] = AlgorithmConfig.gdpo_group_norm
-    """Group normalisation of gdpo_classmate and gdpo_wo_bn."""
-    singleton_group: Literal["zero", "raw"] = AlgorithmConfig.singleton_group
-    """Groups with fewer than 2 valid rows."""
-    classmate_reward_weight: float = ClassmateCotRewardConfig.classmate_reward_weight
-    """w, see `ClassmateCotRewardConfig`, also for the rest."""
-    main_reward_weight: float = ClassmateCotRewardConfig.main_reward_weight
-    """v_r, the weight of the main component."""
-    classmate_reward_type: str = ClassmateCotRewardConfig.classmate_reward_type
-    """Whether there is a reward per segment."""
-    reward_fusion: Literal["sum", "weighted_average", "base_plus_max"] | None = ClassmateCotRewardConfig.reward_fusion
-    """How the segments' rewards are fused with the main one."""
-    token_level_classmate_reward_mode: TokenMode | None = ClassmateCotRewardConfig.token_level_classmate_reward_mode
-    """Which tokens carry the classmate's advantage; never None behind the constructor."""
-    classmate_advantage_clamp: Clamp = ClassmateCotRewardConfig.classmate_advantage_clamp
-    """What is raised to 0."""
-    add_consistency_reward: bool = ClassmateCotRewardConfig.add_consistency_reward
-    """Whether there is a consistency component."""
-    consistency_reward_weight: float = ClassmateCotRewardConfig.consistency_reward_weight
-    """w_K, the weight of the consistency component."""
-    min_classmate_valid_fraction: float = ClassmateCotRewardConfig.min_classmate_valid_fraction
-    """Below this fraction of valid rows the classmate component is left out of the step."""
-
-    @classmethod
-    def build(cls, reward: ClassmateCotRewardConfig, algorithm: AlgorithmConfig) -> "AdvantageConfig":
-        """Takes each field from the config that has it.
-
-        Raises:
-            ConfigError: options that the estimator cannot follow.
-        """
-        names = [f.name for f in dataclasses.fields(cls)]
-        return cls(**{name: getattr(algorithm if hasattr(algorithm, name) else reward, name) for name in names})
-
-    @property
-    def per_segment(self) -> bool:
-        """Whether rows have a reward for each segment of their CoT."""
-        return self.classmate_reward_type == STEP_WISE
-
-    def __post_init__(self) -> None:
-        name, ours = self.adv_estimator, self.adv_estimator in OUR_ESTIMATORS
-        mode = self.token_level_classmate_reward_mode or ("classmate_partial" if ours else "all")
-        object.__setattr__(self, "token_level_classmate_reward_mode", mode)
-        where = f"{_REWARD}.token_level_classmate_reward_mode"
-        _require(
-            ours or mode == "all",
-            f"{where}: {mode} needs an estimator that keeps the two rewards apart, which verl's {name} does not; write "
-            f"null, or algorithm.adv_estimator={DECOUPLED_ESTIMATORS[0]}",
-        )
-        _require(
-            name != "grpo_w_classmate" or not self.per_segment or self.reward_fusion != "base_plus_max",
-            f"{_REWARD}.reward_fusion: base_plus_max has no meaning for a segment, which {name} fuses; write sum",
-        )
-        clamp, where = self.classmate_advantage_clamp, f"{_REWARD}.classmate_advantage_clamp"
-        _require(
-            clamp != "non_neg_cl" or name in DECOUPLED_ESTIMATORS,
-            f"{where}: non_neg_cl needs a classmate advantage of its own, which {name} does not have; write none, or "
-            f"algorithm.adv_estimator={' or '.join(DECOUPLED_ESTIMATORS)}",
-        )
-        _require(
-            clamp == "none" or ours,
-            f"{where}: {clamp} is not possible with verl's {name}, which normalises tokens itself; write none, or "
-            f"algorithm.adv_estimator={' or '.join(OUR_ESTIMATORS)}",
-        )
-        _require(
-            self.main_reward_weight == 1 or name in GDPO_ESTIMATORS,
-            f"{_REWARD}.main_reward_weight: {name} has no weight for the main reward; write 1, or "
-            f"algorithm.adv_estimator={' or '.join(GDPO_ESTIMATORS)}",
-        )
-
-
-def _plain(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Nodes of Hydra as plain, resolved containers."""
-    if type(mapping).__module__.startswith("omegaconf"):
-        from omegaconf import OmegaConf
-
-        return OmegaConf.to_container(mapping, resolve=True)  # type: ignore[return-value]
-    return mapping
-
-
 def from_mapping(mapping: Mapping[str, Any], *, require_classmates: bool = True) -> ClassmateRewardModelConfig:
     """The typed config of the node `reward_model`; its `classmates` are filled from whichever form was used.
 
@@ -842,73 +683,22 @@ def from_mapping(mapping: Mapping[str, Any], *, require_classmates: bool = True)
     Raises:
         ConfigError: unknown key, wrong type, impossible combination; one line that says what to write instead.
     """
-    mapping = _plain(mapping)
+    mapping = plain_mapping(mapping)
     for key, value in mapping.items():
         for name in (key, *(f"{key}.{inner}" for inner in value)) if isinstance(value, Mapping) else (key,):
             refuse_gone(f"reward_model.{name}")
     config = parse(ClassmateRewardModelConfig, mapping, "reward_model", foreign=UPSTREAM_LEGACY_KEYS)
-    _require(
+    require(
         bool(config.classmates) or not require_classmates,
-        f"no classmate is given; write {_REWARD}.classmate_model_name_or_path_list=[path-or-hub-name]",
+        f"no classmate is given; write {REWARD_NODE}.classmate_model_name_or_path_list=[path-or-hub-name]",
     )
     return config
 
 
-def algorithm_from_mapping(mapping: Mapping[str, Any]) -> AlgorithmConfig:
-    """The typed view of the node `algorithm`: our keys of it; upstream's other keys are left to upstream."""
-    names = {f.name for f in dataclasses.fields(AlgorithmConfig)}
-    known = {key: value for key, value in _plain(mapping).items() if key in names}
-    return parse(AlgorithmConfig, known, "algorithm")
-
-
-def check_training(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> AdvantageConfig:
-    """What hangs on more than one node of the whole, resolved config.
-
-    Args:
-        config: with the nodes `algorithm` and `actor_rollout_ref`.
-        reward: the typed node `reward_model`.
-
-    Raises:
-        ConfigError: options that contradict each other.
-    """
-    algorithm = algorithm_from_mapping(config["algorithm"])
-    mode = reward.token_level_main_reward_mode
-    _require(
-        mode == "all_tokens" or algorithm.adv_estimator == "grpo",
-        f"reward_model.token_level_main_reward_mode: {mode} is for algorithm.adv_estimator=grpo, not for "
-        f"{algorithm.adv_estimator}; write all_tokens, or algorithm.adv_estimator=grpo",
-    )
-    rollout_correction(config, reward)
-    return AdvantageConfig.build(reward.classmate_cot_reward_configs, algorithm)
-
-
-def rollout_correction(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> dict[str, Any]:
-    """What `reward_model.rollout_is_threshold` sets in `algorithm.rollout_correction`; empty if it is null.
-
-    Raises:
-        ConfigError: the node says something else.
-    """
-    cap, node = reward.rollout_is_threshold, config["algorithm"]["rollout_correction"] or {}
-    if cap is None:
-        return {}
-    where, key = f"reward_model.rollout_is_threshold={cap}", "algorithm.rollout_correction"
-    level, threshold = node.get("rollout_is"), node.get("rollout_is_threshold")
-    _require(level in (None, "token"), f"{where} and {key}.rollout_is={level} disagree; write only one of them")
-    _require(not node.get("bypass_mode"), f"{where} and {key}.bypass_mode=true disagree; write only one of them")
-    # Upstream's YAML has a cap beside rollout_is=null, which nobody typed.
-    _require(
-        level is None or threshold == cap,
-        f"{where} and {key}.rollout_is_threshold={threshold} disagree; write only one of them",
-    )
-    _require(
-        bool(config["actor_rollout_ref"]["rollout"]["calculate_log_probs"]),
-        f"{where} needs the rollout engine's log-probs; write actor_rollout_ref.rollout.calculate_log_probs=true",
-    )
-    return {"rollout_is": "token", "rollout_is_threshold": cap}
-
-
 def render_base_yaml() -> str:
-    """The content of `verl/trainer/config/_classmate_base.yaml`: the defaults of this module, with their docs."""
+    """The content of `verl/trainer/config/_classmate_base.yaml`: all defaults of this project, with their docs."""
+    from verl.classmate.algorithm_config import AlgorithmConfig
+
     return (
         "# @package _global_\n"
         "# Generated by `python -m verl.classmate.config --write` from the dataclasses there; do not edit.\n\n"

@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
-from verl.classmate.errors import ConfigError
+from verl.classmate.typed import require
 
 JudgeBackend = Literal["openai", "tinker", "vllm", "hf", "hf_scoring"]
 JudgeDtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -30,11 +30,6 @@ REMOTE_BACKENDS = ("openai", "tinker")
 
 MAX_RETRIES = 4
 """Most times that a request is sent again (spec 9.3)."""
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ConfigError(message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,43 +117,43 @@ class JudgeKeys:
 
     def _check_judges(self) -> None:
         for role, url in (("llm_judge", self.llm_judge_base_url), ("eval_llm_judge", self.eval_llm_judge_base_url)):
-            _require(
+            require(
                 url is None or url.startswith(("http://", "https://")),
                 f"reward_model.{role}_base_url: {url!r} is no address; write for instance http://127.0.0.1:8003/v1",
             )
-        _require(
+        require(
             self.llm_judge_timeout > 0,
             f"reward_model.llm_judge_timeout: {self.llm_judge_timeout:g} s is not possible; write 600",
         )
-        _require(
+        require(
             0 <= self.llm_judge_max_retries <= MAX_RETRIES,
             f"reward_model.llm_judge_max_retries: {self.llm_judge_max_retries} is not from 0 to {MAX_RETRIES}",
         )
         for name in ("max_tokens", "max_concurrency", "replicas"):
             value = getattr(self, f"llm_judge_{name}")
-            _require(value >= 1, f"reward_model.llm_judge_{name}: {value} is too small; write 1 or more")
-        _require(
+            require(value >= 1, f"reward_model.llm_judge_{name}: {value} is too small; write 1 or more")
+        require(
             self.llm_judge_max_context > self.llm_judge_max_tokens or self._only_scoring,
             f"reward_model.llm_judge_max_context: {self.llm_judge_max_context} leaves no room for a prompt beside "
             f"llm_judge_max_tokens={self.llm_judge_max_tokens}; write a larger number",
         )
         temperature = self.llm_judge_temperature
-        _require(
+        require(
             temperature is None or temperature >= 0,
             f"reward_model.llm_judge_temperature: {temperature} is negative; write 0, or null for the server's own",
         )
         rate = self.llm_judge_requests_per_minute
-        _require(
+        require(
             rate is None or rate > 0,
             f"reward_model.llm_judge_requests_per_minute: {rate} is not above 0; write null for no limit",
         )
         share = self.llm_judge_gpu_memory_utilization
-        _require(
+        require(
             share is None or 0 < share <= 1,
             f"reward_model.llm_judge_gpu_memory_utilization: {share} is not in (0, 1]; write for instance 0.3",
         )
         width = self.llm_judge_tensor_parallel_size
-        _require(
+        require(
             width is None or width >= 1,
             f"reward_model.llm_judge_tensor_parallel_size: {width} is too small; write 1 or more",
         )
@@ -192,7 +187,7 @@ class JudgeKeys:
                 self.eval_llm_judge_base_url,
                 self.eval_llm_judge_api_key_variable,
             )
-            _require(
+            require(
                 half == (None, None, None),
                 "reward_model.eval_llm_judge_*: no judge of the validation is named; write "
                 "reward_model.eval_llm_judge_model_name=MODEL",
@@ -230,7 +225,7 @@ def _spec(
         ConfigError: a judge that is named in part.
     """
     if backend is None:
-        _require(
+        require(
             model is None,
             f"reward_model.{role}_model_name: {model} is named, but not how it is reached; write "
             f"reward_model.{role}_backend_type=openai (or tinker, vllm, hf, hf_scoring)",
@@ -238,7 +233,7 @@ def _spec(
         return None
     if backend == "hf_scoring":
         model = model or REWARD_MODEL
-    _require(
+    require(
         bool(model),
         f"reward_model.{role}_backend_type={backend} needs a model; write reward_model.{role}_model_name=MODEL",
     )

@@ -29,6 +29,25 @@ T = TypeVar("T")
 _PLAIN = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 
 
+def require(condition: bool, message: str) -> None:
+    """Refuses a config with `message` unless `condition` holds.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if not condition:
+        raise ConfigError(message)
+
+
+def plain_mapping(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Nodes of Hydra as plain, resolved containers."""
+    if type(mapping).__module__.startswith("omegaconf"):
+        from omegaconf import OmegaConf
+
+        return OmegaConf.to_container(mapping, resolve=True)  # type: ignore[return-value]
+    return mapping
+
+
 def parse(cls: type[T], mapping: Mapping[str, Any], path: str, *, foreign: Collection[str] = ()) -> T:
     """Builds `cls` from `mapping`, whose place in the whole config is `path` (used in messages).
 

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from verl.classmate.config import AdvantageConfig, check_training
+from verl.classmate.algorithm_config import AdvantageConfig, check_training
 from verl.classmate.errors import ConfigError
 from verl.classmate.scoring import Continuation, Outcome
 from verl.classmate.views import Partner

@@ -14,8 +14,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from verl.classmate.algorithm_config import check_training
 from verl.classmate.aliases import resolve_aliases
-from verl.classmate.config import ClassmateRewardModelConfig, check_training, from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.typed import dotted_names
 

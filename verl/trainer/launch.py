@@ -19,7 +19,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from verl.classmate.config import ClassmateRewardModelConfig, check_training, from_mapping
+from verl.classmate.algorithm_config import check_training
+from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.plugin.classmate_plugin import require_registered
 from verl.trainer import loggers

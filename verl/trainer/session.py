@@ -15,7 +15,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, rollout_correction
+from verl.classmate.algorithm_config import rollout_correction
+from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.trainer import loggers
 from verl.trainer.fork_server import ForkServer
 from verl.trainer.run_folder import RunFolder

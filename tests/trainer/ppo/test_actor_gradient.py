@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from verl.classmate.config import AdvantageConfig
+from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.workers.config import ActorConfig

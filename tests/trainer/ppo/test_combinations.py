@@ -21,7 +21,8 @@ from tests.e2e.world import World
 from tests.e2e.world import settings as world_settings
 from tests.trainer.ppo.recompute import Options, advantages
 from verl.classmate import config as options_of
-from verl.classmate.config import ClassmateCotRewardConfig, check_training, from_mapping
+from verl.classmate.algorithm_config import check_training
+from verl.classmate.config import ClassmateCotRewardConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
 

@@ -31,13 +31,8 @@ from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
 from verl.classmate import scoring
-from verl.classmate.config import (
-    ClassmateRewardModelConfig,
-    JudgeEngineSpec,
-    SelfPlaySpec,
-    check_training,
-    from_mapping,
-)
+from verl.classmate.algorithm_config import check_training
+from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec, SelfPlaySpec, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import judge_metrics, judge_records
 from verl.classmate.seeds import row_key

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from verl.classmate.config import OUR_ESTIMATORS, AdvantageConfig, EstimatorName
+from verl.classmate.algorithm_config import OUR_ESTIMATORS, AdvantageConfig, EstimatorName
 from verl.trainer.ppo.advantage import AdvantageInputs, AdvantageResult, compute_advantage
 from verl.trainer.ppo.core_algos import compute_gae_advantage_return, compute_rloo_outcome_advantage
 from verl.utils import torch_functional

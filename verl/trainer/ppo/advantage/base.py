@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from verl.classmate.config import AdvantageConfig
+from verl.classmate.algorithm_config import AdvantageConfig
 from verl.classmate.errors import ConfigError
 
 logger = logging.getLogger(__name__)

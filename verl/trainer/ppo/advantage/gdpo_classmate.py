@@ -10,7 +10,7 @@ the last step.
 
 import torch
 
-from verl.classmate.config import AdvantageConfig
+from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs, register_estimator
 from verl.trainer.ppo.advantage.normalise import EPSILON, components
 

@@ -8,7 +8,7 @@ the statistics of F and are normalised on r, among all rows of their group (spec
 
 import torch
 
-from verl.classmate.config import AdvantageConfig
+from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs, register_estimator
 from verl.trainer.ppo.advantage.normalise import normaliser
 

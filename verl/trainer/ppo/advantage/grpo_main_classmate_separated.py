@@ -8,7 +8,7 @@ advantage that they would have without classmates, whatever the weight.
 
 import torch
 
-from verl.classmate.config import AdvantageConfig
+from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs, register_estimator
 from verl.trainer.ppo.advantage.normalise import components
 

@@ -8,7 +8,7 @@ group, so that a segment is compared with those of the other responses and of it
 
 import torch
 
-from verl.classmate.config import AdvantageConfig
+from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs, register_estimator
 from verl.trainer.ppo.advantage.normalise import carriers, normalise_segments, normaliser, on_tokens, segment_rows
 

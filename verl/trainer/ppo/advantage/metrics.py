@@ -8,7 +8,7 @@ One decision: they are made where the groups and the valid rows are known, and o
 import numpy as np
 import torch
 
-from verl.classmate.config import AdvantageConfig
+from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs
 from verl.trainer.ppo.advantage.normalise import groups_of
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from verl.classmate.config import AdvantageConfig
+from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs
 
 EPSILON = 1e-6

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from verl.classmate.config import AdvantageConfig
+from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs
 
 

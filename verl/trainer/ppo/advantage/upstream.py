@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from verl.classmate.config import GROUP_ESTIMATORS, AdvantageConfig
+from verl.classmate.algorithm_config import GROUP_ESTIMATORS, AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs
 from verl.trainer.ppo.advantage.normalise import groups_of
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn

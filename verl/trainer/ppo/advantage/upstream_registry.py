@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from verl.classmate.config import AdvantageConfig, algorithm_from_mapping
+from verl.classmate.algorithm_config import AdvantageConfig, algorithm_from_mapping
 from verl.trainer.ppo.advantage.base import AdvantageInputs, compute_advantage
 from verl.trainer.ppo.core_algos import register_adv_est
 

@@ -1,0 +1,221 @@
+"""Options that hang on more than one node of the config: the estimator, and what it can make of the reward's parts.
+
+>>> reward = from_mapping(hydra_config.reward_model)
+>>> advantage = check_training(hydra_config, reward)
+>>> advantage.adv_estimator
+'gdpo_classmate'
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from verl.classmate.aliases import RECIPES
+from verl.classmate.config import (
+    REWARD_NODE,
+    STEP_WISE,
+    Clamp,
+    ClassmateCotRewardConfig,
+    ClassmateRewardModelConfig,
+    TokenMode,
+)
+from verl.classmate.typed import parse, plain_mapping, require
+
+EstimatorName = Literal[
+    "gdpo_classmate",
+    "gdpo_wo_bn",
+    "grpo_main_classmate_separated",
+    "grpo_w_classmate",
+    "grpo",
+    "gae",
+    "rloo",
+    "remax",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "opo",
+    "gpg",
+    "grpo_passk",
+    "rloo_vectorized",
+    "grpo_vectorized",
+]
+
+GDPO_ESTIMATORS = ("gdpo_classmate", "gdpo_wo_bn")
+"""Estimators with a weight for the main component."""
+DECOUPLED_ESTIMATORS = (*GDPO_ESTIMATORS, "grpo_main_classmate_separated")
+"""Estimators that normalise the classmate reward on its own."""
+OUR_ESTIMATORS = (*DECOUPLED_ESTIMATORS, "grpo_w_classmate", "grpo")
+"""Estimators that see the reward's parts; any other is upstream's and sees the fused scalar."""
+GROUP_ESTIMATORS = (
+    *("rloo", "rloo_vectorized", "opo", "gpg", "grpo_passk", "grpo_vectorized", "reinforce_plus_plus_baseline"),
+)
+"""Upstream's estimators that compare a row with the others of its prompt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmConfig:
+    """The keys under `algorithm` that this project adds, or whose default it changes."""
+
+    adv_estimator: EstimatorName = field(
+        default="gdpo_classmate",
+        metadata={
+            "value_aliases": {"gdpo": "gdpo_classmate"},
+            "recipes": tuple(name for name in RECIPES if name not in get_args(EstimatorName)),
+        },
+    )
+    """Advantage estimator. gdpo_classmate normalises main and classmate reward separately, and their sum over the
+    batch; gdpo_wo_bn does without the latter; grpo_main_classmate_separated is GRPO on each of the two;
+    grpo_w_classmate is GRPO on the fused reward where classmates read and on the main reward elsewhere. grpo, and
+    verl's gae, rloo, remax, reinforce_plus_plus and others, take the fused reward. drgrpo on the command line is a
+    recipe around grpo."""
+    norm_adv_by_std_in_grpo: bool = True
+    """The estimators grpo*: divide by the group's standard deviation (False is Dr.GRPO)."""
+    gdpo_batch_norm: Literal["sequence", "token", "none"] = "sequence"
+    """gdpo_classmate: mean and standard deviation of the batch over sequences, over tokens, or no such step."""
+    gdpo_group_norm: Literal["std", "mean_only"] = "std"
+    """gdpo_classmate: divide each component by its group's standard deviation, or only subtract its mean; with the
+    latter the scales of the two rewards are not decoupled."""
+    singleton_group: Literal["zero", "raw"] = "zero"
+    """Advantage in a group with fewer than 2 valid rows: 0, or the reward itself (as upstream does)."""
+    use_kl_in_reward: bool = False
+    """KL in the reward is not supported; use actor_rollout_ref.actor.use_kl_loss."""
+
+    def __post_init__(self) -> None:
+        require(
+            not self.use_kl_in_reward,
+            "algorithm.use_kl_in_reward: not supported with classmates; write False and "
+            "actor_rollout_ref.actor.use_kl_loss=True",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvantageConfig:
+    """All that the advantage estimators need, from both nodes; combinations that mean nothing are refused here."""
+
+    adv_estimator: EstimatorName = AlgorithmConfig.adv_estimator
+    """See `AlgorithmConfig`, also for the next four."""
+    norm_adv_by_std_in_grpo: bool = AlgorithmConfig.norm_adv_by_std_in_grpo
+    """Divide by the group's standard deviation in grpo and its kin."""
+    gdpo_batch_norm: Literal["sequence", "token", "none"] = AlgorithmConfig.gdpo_batch_norm
+    """Batch normalisation of gdpo_classmate."""
+    gdpo_group_norm: Literal["std", "mean_only"] = AlgorithmConfig.gdpo_group_norm
+    """Group normalisation of gdpo_classmate and gdpo_wo_bn."""
+    singleton_group: Literal["zero", "raw"] = AlgorithmConfig.singleton_group
+    """Groups with fewer than 2 valid rows."""
+    classmate_reward_weight: float = ClassmateCotRewardConfig.classmate_reward_weight
+    """w, see `ClassmateCotRewardConfig`, also for the rest."""
+    main_reward_weight: float = ClassmateCotRewardConfig.main_reward_weight
+    """v_r, the weight of the main component."""
+    classmate_reward_type: str = ClassmateCotRewardConfig.classmate_reward_type
+    """Whether there is a reward per segment."""
+    reward_fusion: Literal["sum", "weighted_average", "base_plus_max"] | None = ClassmateCotRewardConfig.reward_fusion
+    """How the segments' rewards are fused with the main one."""
+    token_level_classmate_reward_mode: TokenMode | None = ClassmateCotRewardConfig.token_level_classmate_reward_mode
+    """Which tokens carry the classmate's advantage; never None behind the constructor."""
+    classmate_advantage_clamp: Clamp = ClassmateCotRewardConfig.classmate_advantage_clamp
+    """What is raised to 0."""
+    add_consistency_reward: bool = ClassmateCotRewardConfig.add_consistency_reward
+    """Whether there is a consistency component."""
+    consistency_reward_weight: float = ClassmateCotRewardConfig.consistency_reward_weight
+    """w_K, the weight of the consistency component."""
+    min_classmate_valid_fraction: float = ClassmateCotRewardConfig.min_classmate_valid_fraction
+    """Below this fraction of valid rows the classmate component is left out of the step."""
+
+    @classmethod
+    def build(cls, reward: ClassmateCotRewardConfig, algorithm: AlgorithmConfig) -> "AdvantageConfig":
+        """Takes each field from the config that has it.
+
+        Raises:
+            ConfigError: options that the estimator cannot follow.
+        """
+        names = [f.name for f in dataclasses.fields(cls)]
+        return cls(**{name: getattr(algorithm if hasattr(algorithm, name) else reward, name) for name in names})
+
+    @property
+    def per_segment(self) -> bool:
+        """Whether rows have a reward for each segment of their CoT."""
+        return self.classmate_reward_type == STEP_WISE
+
+    def __post_init__(self) -> None:
+        name, ours = self.adv_estimator, self.adv_estimator in OUR_ESTIMATORS
+        mode = self.token_level_classmate_reward_mode or ("classmate_partial" if ours else "all")
+        object.__setattr__(self, "token_level_classmate_reward_mode", mode)
+        where = f"{REWARD_NODE}.token_level_classmate_reward_mode"
+        require(
+            ours or mode == "all",
+            f"{where}: {mode} needs an estimator that keeps the two rewards apart, which verl's {name} does not; write "
+            f"null, or algorithm.adv_estimator={DECOUPLED_ESTIMATORS[0]}",
+        )
+        require(
+            name != "grpo_w_classmate" or not self.per_segment or self.reward_fusion != "base_plus_max",
+            f"{REWARD_NODE}.reward_fusion: base_plus_max has no meaning for a segment, which {name} fuses; write sum",
+        )
+        clamp, where = self.classmate_advantage_clamp, f"{REWARD_NODE}.classmate_advantage_clamp"
+        require(
+            clamp != "non_neg_cl" or name in DECOUPLED_ESTIMATORS,
+            f"{where}: non_neg_cl needs a classmate advantage of its own, which {name} does not have; write none, or "
+            f"algorithm.adv_estimator={' or '.join(DECOUPLED_ESTIMATORS)}",
+        )
+        require(
+            clamp == "none" or ours,
+            f"{where}: {clamp} is not possible with verl's {name}, which normalises tokens itself; write none, or "
+            f"algorithm.adv_estimator={' or '.join(OUR_ESTIMATORS)}",
+        )
+        require(
+            self.main_reward_weight == 1 or name in GDPO_ESTIMATORS,
+            f"{REWARD_NODE}.main_reward_weight: {name} has no weight for the main reward; write 1, or "
+            f"algorithm.adv_estimator={' or '.join(GDPO_ESTIMATORS)}",
+        )
+
+
+def algorithm_from_mapping(mapping: Mapping[str, Any]) -> AlgorithmConfig:
+    """The typed view of the node `algorithm`: our keys of it; upstream's other keys are left to upstream."""
+    names = {f.name for f in dataclasses.fields(AlgorithmConfig)}
+    known = {key: value for key, value in plain_mapping(mapping).items() if key in names}
+    return parse(AlgorithmConfig, known, "algorithm")
+
+
+def check_training(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> AdvantageConfig:
+    """What hangs on more than one node of the whole, resolved config.
+
+    Args:
+        config: with the nodes `algorithm` and `actor_rollout_ref`.
+        reward: the typed node `reward_model`.
+
+    Raises:
+        ConfigError: options that contradict each other.
+    """
+    algorithm = algorithm_from_mapping(config["algorithm"])
+    mode = reward.token_level_main_reward_mode
+    require(
+        mode == "all_tokens" or algorithm.adv_estimator == "grpo",
+        f"reward_model.token_level_main_reward_mode: {mode} is for algorithm.adv_estimator=grpo, not for "
+        f"{algorithm.adv_estimator}; write all_tokens, or algorithm.adv_estimator=grpo",
+    )
+    rollout_correction(config, reward)
+    return AdvantageConfig.build(reward.classmate_cot_reward_configs, algorithm)
+
+
+def rollout_correction(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> dict[str, Any]:
+    """What `reward_model.rollout_is_threshold` sets in `algorithm.rollout_correction`; empty if it is null.
+
+    Raises:
+        ConfigError: the node says something else.
+    """
+    cap, node = reward.rollout_is_threshold, config["algorithm"]["rollout_correction"] or {}
+    if cap is None:
+        return {}
+    where, key = f"reward_model.rollout_is_threshold={cap}", "algorithm.rollout_correction"
+    level, threshold = node.get("rollout_is"), node.get("rollout_is_threshold")
+    require(level in (None, "token"), f"{where} and {key}.rollout_is={level} disagree; write only one of them")
+    require(not node.get("bypass_mode"), f"{where} and {key}.bypass_mode=true disagree; write only one of them")
+    # Upstream's YAML has a cap beside rollout_is=null, which nobody typed.
+    require(
+        level is None or threshold == cap,
+        f"{where} and {key}.rollout_is_threshold={threshold} disagree; write only one of them",
+    )
+    require(
+        bool(config["actor_rollout_ref"]["rollout"]["calculate_log_probs"]),
+        f"{where} needs the rollout engine's log-probs; write actor_rollout_ref.rollout.calculate_log_probs=true",
+    )
+    return {"rollout_is": "token", "rollout_is_threshold": cap}
