@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import torch
-from transformers import AutoTokenizer, Qwen3Config, Qwen3ForSequenceClassification
+from transformers import AutoTokenizer
 
+from tests.e2e.tiny import save_reward_model
 from tests.e2e.world import BASELINE, MAIN, World, finished, rows, settings, steps
 from tests.utils.reward_score.cot_monitor.judge_server import MODEL, StandInJudge
 from tests.workers.servers import serving
@@ -172,28 +172,6 @@ def test_a_run_on_ray_trains_on_a_faulty_judge(world: World, tmp_path: Path) -> 
     assert "failures (" in terminal
 
 
-def reward_model(world: World, folder: Path) -> Path:
-    """A random reward model with the policy's tokenizer."""
-    tokenizer = AutoTokenizer.from_pretrained(world.policy)
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(3)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        max_position_embeddings=512,
-        num_labels=1,
-        pad_token_id=tokenizer.pad_token_id,
-        initializer_range=0.5,
-    )
-    Qwen3ForSequenceClassification(config).save_pretrained(folder)
-    return folder
-
-
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
@@ -203,7 +181,8 @@ def reward_model(world: World, folder: Path) -> Path:
 )
 def test_a_baseline_trains_on_a_reward_model_of_the_run(world: World, tmp_path: Path, how: tuple[str, ...]) -> None:
     """A judge is an engine of the run also where no classmate is."""
-    folder, model = tmp_path / "run", reward_model(world, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(world.policy)
+    folder, model = tmp_path / "run", save_reward_model(tmp_path / "model", tokenizer, max_length=512)
     overrides = [
         *judged_data(world, tmp_path, "general_reward"),
         "reward_model.llm_judge_backend_type=hf_scoring",

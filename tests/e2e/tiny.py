@@ -8,6 +8,7 @@ The one decision: everything is made from a seed on the spot, so that no test ne
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SPECIAL = ("<pad>", "<eos>", "<user>", "<assistant>", "<unk>")
 # Upstream's agent loop expects the tokenizer of a Qwen model to have the line break as one token.
@@ -101,3 +102,27 @@ def make_tiny_world(folder: Path, seed: int = 0) -> TinyWorld:
     reward_file = folder / "letters_reward.py"
     reward_file.write_text(REWARD_SOURCE)
     return TinyWorld(model=model_folder, train_file=train_file, reward_file=reward_file)
+
+
+def save_reward_model(folder: Path, tokenizer: Any, *, max_length: int) -> Path:
+    """Writes a random Qwen3 reward model for texts of `tokenizer`, and that; returns `folder`."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForSequenceClassification
+
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(3)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        max_position_embeddings=max_length,
+        num_labels=1,
+        pad_token_id=tokenizer.pad_token_id,
+        initializer_range=0.5,
+    )
+    Qwen3ForSequenceClassification(config).save_pretrained(folder)
+    return folder

@@ -9,9 +9,9 @@ import pytest
 import ray
 import torch
 from omegaconf import OmegaConf
-from transformers import AutoTokenizer, GenerationConfig, Qwen3Config, Qwen3ForSequenceClassification
+from transformers import AutoTokenizer, GenerationConfig, Qwen3ForSequenceClassification
 
-from tests.e2e.tiny import make_tiny_world
+from tests.e2e.tiny import make_tiny_world, save_reward_model
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ClassmateEngineError
 from verl.classmate.judgement import Judgement
@@ -54,26 +54,9 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def reward_model(causal: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random reward model with the tiny model's tokenizer, whose padding is what its chats end with."""
-    folder = tmp_path_factory.mktemp("reward")
     tokenizer = AutoTokenizer.from_pretrained(causal)
     tokenizer.pad_token = "\n"
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(3)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        max_position_embeddings=256,
-        num_labels=1,
-        pad_token_id=tokenizer.pad_token_id,
-        initializer_range=0.5,
-    )
-    Qwen3ForSequenceClassification(config).save_pretrained(folder)
-    return folder
+    return save_reward_model(tmp_path_factory.mktemp("reward"), tokenizer, max_length=256)
 
 
 def config_of(backend: str, model: Path, **keys: Any) -> ClassmateRewardModelConfig:

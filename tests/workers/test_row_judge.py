@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig
 
 from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
+from tests.run_config import run_config, save_tokenizers
 from verl.classmate.scoring import Outcome
 from verl.classmate.views import Partner
-from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
 from verl.workers.classmate_workers import Reply
 from verl.workers.reward_manager.classmate_cot import RowTask, Verdict
 from verl.workers.row_judge import Answer, JudgedRow, RowJudge
@@ -63,29 +61,7 @@ class Client:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with the classmates' tokenizers."""
-    folder = tmp_path_factory.mktemp("tokenizers")
-    for name in CLASSMATES:
-        TOKENIZERS[name]().save_pretrained(folder / name)
-    return folder
-
-
-def config_of(models: Path, *overrides: str) -> DictConfig:
-    names = ",".join(str(models / name) for name in CLASSMATES)
-    with initialize_config_dir(str(CONFIG_FOLDER), version_base=None):
-        return compose(
-            "classmate_cot_ppo_trainer",
-            overrides=prepare_overrides(
-                [
-                    "hardware=cpu",
-                    "data.max_prompt_length=256",
-                    "data.max_response_length=64",
-                    f"reward_model.classmate_model_name_or_path_list=[{names}]",
-                    "reward_model.classmate_generation_configs.max_new_tokens=16",
-                    "reward_model.classmate_cot_reward_configs.use_classmate_main_cond=always",
-                    *overrides,
-                ]
-            ),
-        )
+    return save_tokenizers(tmp_path_factory.mktemp("tokenizers"), CLASSMATES)
 
 
 def answer_of(text: str = RESPONSE, **changes: Any) -> Answer:
@@ -109,7 +85,7 @@ def judge(
     models: Path, *overrides: str, say: Say = lambda _: "The answer is 7.", answer: Answer | None = None
 ) -> tuple[JudgedRow, Client]:
     client = Client(say)
-    row_judge = RowJudge.build(config_of(models, *overrides), byte_bpe(), client)
+    row_judge = RowJudge.build(run_config(models, CLASSMATES, *overrides), byte_bpe(), client)
     return asyncio.run(row_judge.judge(answer or answer_of())), client
 
 
@@ -238,7 +214,7 @@ def test_what_was_scored_before_is_not_scored_again(models: Path) -> None:
         calls.append(solution_str)
         return 0.25
 
-    row_judge = RowJudge.build(config_of(models), byte_bpe(), Client(lambda _: "It is 7."))
+    row_judge = RowJudge.build(run_config(models, CLASSMATES), byte_bpe(), Client(lambda _: "It is 7."))
     row_judge.manager.compute_score = compute_score
 
     async def twice() -> tuple[JudgedRow, JudgedRow]:

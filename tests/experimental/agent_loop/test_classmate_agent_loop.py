@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, open_dict
 from tensordict import NonTensorStack, TensorDict
 
 from tests.classmate.toy_tokenizers import TOKENIZERS
+from tests.run_config import run_config, save_tokenizers
 from verl.classmate.config import from_mapping
 from verl.classmate.scoring import Outcome
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
@@ -28,7 +28,6 @@ from verl.experimental.agent_loop.classmate_agent_loop import (
     ClassmateAgentLoopWorker,
     partners,
 )
-from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -112,30 +111,12 @@ class Row:
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> DictConfig:
-    folder = tmp_path_factory.mktemp("tokenizers")
-    for name in CLASSMATES:
-        TOKENIZERS[name]().save_pretrained(folder / name)
-    return composed(folder)
+    return composed(save_tokenizers(tmp_path_factory.mktemp("tokenizers"), CLASSMATES))
 
 
 def composed(folder: Path, *overrides: str) -> DictConfig:
-    models = ",".join(str(folder / name) for name in CLASSMATES)
-    with initialize_config_dir(str(CONFIG_FOLDER), version_base=None):
-        return compose(
-            "classmate_cot_ppo_trainer",
-            overrides=prepare_overrides(
-                [
-                    "hardware=cpu",
-                    "data.max_prompt_length=256",
-                    "data.max_response_length=64",
-                    f"reward_model.classmate_model_name_or_path_list=[{models}]",
-                    "reward_model.classmate_generation_configs.max_new_tokens=16",
-                    "reward_model.classmate_generation_configs.num_return_sequences=2",
-                    "reward_model.classmate_cot_reward_configs.use_classmate_main_cond=always",
-                    *overrides,
-                ]
-            ),
-        )
+    samples = "reward_model.classmate_generation_configs.num_return_sequences=2"
+    return run_config(folder, CLASSMATES, samples, *overrides)
 
 
 def run(
