@@ -17,6 +17,7 @@ import torch
 from omegaconf import OmegaConf
 
 from tests.classmate.toy_tokenizers import byte_bpe, text_bpe
+from verl.classmate import algorithm_config
 from verl.classmate import config as typed_config
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.classmate.config import ClassmateCotRewardConfig, from_mapping
@@ -250,8 +251,9 @@ def test_a_score_of_zero_is_a_score() -> None:
 
 OPTIONS = [
     (cls, field.name)
-    for cls in vars(typed_config).values()
-    if dataclasses.is_dataclass(cls) and cls.__module__ == typed_config.__name__ and cls.__name__ != "AdvantageConfig"
+    for module in (typed_config, algorithm_config)
+    for cls in vars(module).values()
+    if dataclasses.is_dataclass(cls) and cls.__module__ == module.__name__ and cls.__name__ != "AdvantageConfig"
     for field in dataclasses.fields(cls)
 ]
 

@@ -16,7 +16,8 @@ import pytest
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
-from tests.workers.test_row_judge import Client, Say, answer_of, config_of
+from tests.run_config import run_config
+from tests.workers.test_row_judge import CLASSMATES, Client, Say, answer_of
 from verl.classmate.scoring import Outcome
 from verl.evaluation import replay
 from verl.evaluation.dump import as_dumped
@@ -41,7 +42,7 @@ def text_of(answer: int) -> str:
 
 @lru_cache
 def composed(models: Path, *overrides: str) -> DictConfig:
-    return config_of(models, *overrides)
+    return run_config(models, CLASSMATES, *overrides)
 
 
 class Run:

@@ -20,9 +20,8 @@ from omegaconf import DictConfig, OmegaConf
 from tests.e2e.world import World
 from tests.e2e.world import settings as world_settings
 from tests.trainer.ppo.recompute import Options, advantages
-from verl.classmate import config as options_of
-from verl.classmate.algorithm_config import check_training
-from verl.classmate.config import ClassmateCotRewardConfig, from_mapping
+from verl.classmate.algorithm_config import OUR_ESTIMATORS, EstimatorName, check_training
+from verl.classmate.config import STEP_WISE, Clamp, ClassmateCotRewardConfig, RewardType, TokenMode, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
 
@@ -32,23 +31,22 @@ HANDFUL = 6
 
 _HINTS = get_type_hints(ClassmateCotRewardConfig)
 FACTORS: dict[str, tuple[Any, ...]] = {
-    "classmate_reward_type": get_args(options_of.RewardType),
+    "classmate_reward_type": get_args(RewardType),
     "classmate_continue_mode": get_args(_HINTS["classmate_continue_mode"]),
     "use_classmate_main_cond": get_args(_HINTS["use_classmate_main_cond"]),
-    "token_level_classmate_reward_mode": get_args(options_of.TokenMode),
-    "adv_estimator": get_args(options_of.EstimatorName),
+    "token_level_classmate_reward_mode": get_args(TokenMode),
+    "adv_estimator": get_args(EstimatorName),
     "M": (1, 2),
     "S": (1, 2),
 }
 FURTHER: dict[str, tuple[Any, ...]] = {
     "reward_fusion": get_args(_HINTS["reward_fusion"]),
     "classmate_aggregation": get_args(_HINTS["classmate_aggregation"]),
-    "classmate_advantage_clamp": get_args(options_of.Clamp),
+    "classmate_advantage_clamp": get_args(Clamp),
     "add_consistency_reward": (False, True),
 }
 """Options that take turns from one trained combination to the next, where they are not refused."""
 
-OURS = options_of.OUR_ESTIMATORS
 _REWARD = '''"""Eighths, so that sums are exact; they differ from answer to answer, and from truth to truth."""
 
 import re
@@ -124,8 +122,8 @@ def test_every_combination_is_possible_or_refused_with_its_reason(
 ) -> None:
     for combination, reason in reasons:
         estimator, mode = combination["adv_estimator"], combination["token_level_classmate_reward_mode"]
-        step_wise = combination["classmate_reward_type"] == options_of.STEP_WISE
-        means_nothing = (mode == "all" and step_wise) or (mode != "all" and estimator not in OURS)
+        step_wise = combination["classmate_reward_type"] == STEP_WISE
+        means_nothing = (mode == "all" and step_wise) or (mode != "all" and estimator not in OUR_ESTIMATORS)
         assert (reason is not None) == means_nothing, (combination, reason)
         if reason is not None:
             assert "token_level_classmate_reward_mode" in reason, "the reason names the key"
