@@ -2,8 +2,8 @@
 
 On two cores eight processes that import torch and transformers take longer to start than the whole of the rest. Ray
 lets a run name the command that its Python workers are started with (`py_executable` of a runtime environment); ours
-is a client that asks the server for a fork. What the server imports starts no thread and reads none of Ray's or verl's
-settings: those two are imported in the worker, which has its own environment variables.
+is a client that asks the server for a fork. The server imports neither Ray nor verl, which read environment variables
+while they are imported, and those differ between workers; what it does import starts no thread of Python.
 
     >>> server = ForkServer.start(env_vars={"TQ_NUM_THREADS": "1"})
     >>> ray.init(runtime_env={"py_executable": server.py_executable})

@@ -216,7 +216,6 @@ def _start_classmates(config: DictConfig, reward: ClassmateRewardModelConfig, co
 @contextlib.contextmanager
 def _ray(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder) -> Iterator[None]:
     """Ray and the transfer queue around a run; Ray's logs are kept in the run folder."""
-    import ray
     import transfer_queue as tq
 
     session: RaySession | None = None
@@ -226,9 +225,7 @@ def _ray(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFold
     finally:
         with contextlib.suppress(Exception):
             tq.close()
-        if session is None:
-            ray.shutdown()
-        else:
+        if session is not None:
             session.close()
         kept = folder.path / "logs" / "ray"
         kept.mkdir(exist_ok=True)

@@ -5,6 +5,7 @@
 >>> session.close()
 """
 
+import contextlib
 import dataclasses
 import importlib.util
 import logging
@@ -96,7 +97,7 @@ class RaySession:
 
 
 def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> RaySession:
-    """Starts Ray, or joins the cluster of `RAY_ADDRESS`.
+    """Starts Ray, or joins the cluster of `RAY_ADDRESS`; leaves nothing running when that fails.
 
     Raises:
         ConfigError: when the cluster has fewer logical CPUs than the run's actors ask for.
@@ -117,9 +118,6 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> RaySess
         )
         if "VERL_PLATFORM" in os.environ:
             runtime_env.env_vars["VERL_PLATFORM"] = os.environ["VERL_PLATFORM"]
-    fork_server = _start_fork_server(config, runtime_env)
-    if fork_server is not None:
-        runtime_env.py_executable = fork_server.py_executable
     options: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)  # type: ignore[assignment]
     options = {key: value for key, value in options.items() if value is not None and key != "runtime_env"}
     # Logical CPUs: fewer than the actors ask for would make them wait for ever, whatever the number of cores.
@@ -131,7 +129,13 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> RaySess
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     if os.environ.get("RAY_ADDRESS"):
         options = {"address": os.environ["RAY_ADDRESS"]}
-    try:
+    with contextlib.ExitStack() as undone_on_error:
+        fork_server = _start_fork_server(config, runtime_env)
+        if fork_server is not None:
+            undone_on_error.callback(fork_server.close)
+            with open_dict(runtime_env):
+                runtime_env.py_executable = fork_server.py_executable
+        undone_on_error.callback(ray.shutdown)
         context: Any = ray.init(
             **options,
             runtime_env=OmegaConf.to_container(runtime_env),
@@ -141,10 +145,7 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> RaySess
         )
         check_ray_cpus(config, reward, ray.cluster_resources().get("CPU", 0))
         check_gpus(config, reward, ray.cluster_resources().get("GPU", 0))
-    except BaseException:
-        if fork_server is not None:
-            fork_server.close()
-        raise
+        undone_on_error.pop_all()
     return RaySession(logs=Path(context.address_info["session_dir"]) / "logs", fork_server=fork_server)
 
 
