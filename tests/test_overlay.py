@@ -136,9 +136,8 @@ def test_importing_verl_loads_nothing_heavy_of_ours() -> None:
     assert result.stdout.strip().splitlines()[-1] == "['verl.plugin.classmate_plugin']"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_import_verl_and_help_stay_fast() -> None:
-    """At most 0.2 s and 1 s by the median of many rounds (scripts/bench/import_time.py); of three, somewhat more."""
-    measured = import_time.measure(pairs=3)
-    assert measured["added_s"] <= 2 * import_time.LIMIT_S
-    assert measured["help_added_s"] <= 1.2 * import_time.HELP_LIMIT_S
+    measured = import_time.measure(runs=1)
+    assert measured["added_s"] <= import_time.LIMIT_S
+    assert measured["help_added_s"] <= import_time.HELP_LIMIT_S

@@ -1,7 +1,6 @@
 """The embedded world: tokenizers, files, reuse and repair (on a tiny world), and what the real one starts from."""
 
 import os
-import time
 from dataclasses import replace
 from functools import partial
 
@@ -83,11 +82,9 @@ def test_parquet_files_hold_the_rows_of_the_spec(world):
     )
 
 
-def test_a_whole_world_is_reused_at_once(world):
+def test_a_whole_world_is_reused(world):
     before = {path: path.stat().st_mtime_ns for path in world.rglob("*")}
-    began = time.monotonic()
     manifest = make_world(world, TINY)
-    assert time.monotonic() - began < 2
     assert manifest["reused"]
     assert before == {path: path.stat().st_mtime_ns for path in world.rglob("*")}
     assert "found" in summary(world, manifest)

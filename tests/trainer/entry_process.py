@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 RAY_WAS_STARTED = 99
@@ -32,12 +33,21 @@ class Result:
     stderr: str
     """Standard error."""
     seconds: float
-    """Wall time without `import verl`."""
+    """Wall time without `import verl`, which the fork server does before the first run."""
     left_behind: list[str]
     """What lies in the working folder afterwards."""
 
 
-def _enter(arguments: list[str], cwd: str, output: str, config: str, trainer: str, environment: dict[str, str]) -> None:
+def _enter(
+    started: Connection,
+    arguments: list[str],
+    cwd: str,
+    output: str,
+    config: str,
+    trainer: str,
+    environment: dict[str, str],
+) -> None:
+    started.send(True)
     os.chdir(cwd)
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(os.path.join(output, name), os.O_CREAT | os.O_WRONLY | os.O_TRUNC), number)
@@ -66,15 +76,21 @@ def run_entry(
     cwd, output = folder / "cwd", folder / "output"
     cwd.mkdir(parents=True)
     output.mkdir()
-    began = time.monotonic()
-    process = _CONTEXT.Process(target=_enter, args=(arguments, str(cwd), str(output), config, trainer, environment))
+    reader, writer = _CONTEXT.Pipe(duplex=False)
+    process = _CONTEXT.Process(
+        target=_enter, args=(writer, arguments, str(cwd), str(output), config, trainer, environment)
+    )
     process.start()
+    writer.close()
+    reader.recv()
+    began = time.monotonic()
     process.join(120)
+    seconds = time.monotonic() - began
     assert process.exitcode is not None, "the entry point hangs"
     return Result(
         code=process.exitcode,
         stdout=(output / "stdout").read_text(),
         stderr=(output / "stderr").read_text(),
-        seconds=time.monotonic() - began,
+        seconds=seconds,
         left_behind=sorted(path.name for path in cwd.iterdir()),
     )

@@ -2,10 +2,10 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -126,6 +126,8 @@ MISTAKES = {
     "unknown hardware": (["hardware=tpu"], ["hardware/tpu", "cpu gpu"]),
     "unknown flag": (["--batch-size=4"], ["unrecognized arguments: --batch-size=4"]),
     "no key=value": (["train"], ["'train' cannot be read", "key=value"]),
+    "several values": (["data.train_batch_size=4,8"], ["Ambiguous value", "key=[value1,value2]", "quote the value"]),
+    "sweep": (["--multirun", "data.train_batch_size=4,8"], ["one command trains one run"]),
     "open bracket": (["data.train_files=[a,b"], ["cannot be read"]),
     "two spellings that disagree": (
         [
@@ -261,22 +263,24 @@ def test_json_lines_are_data_too(world, tmp_path):
 
 
 def from_a_shell(arguments: list[str], cwd: Path, **environment: str) -> subprocess.CompletedProcess:
-    """Once as a user types it: interpreter and imports included, within the same time."""
+    """Once as a user types it: interpreter and imports included."""
     return subprocess.run(
         [sys.executable, "-m", "verl.trainer.classmate_cot_main_ppo", *arguments],
         cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=LIMIT_S * 3,
+        timeout=180,
     )
 
 
 @pytest.mark.slow
 def test_the_module_itself_from_a_shell(world, tmp_path):
-    began = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = from_a_shell(arguments(world, f"{CLASSMATES}=[{{world}}/no_template]"), tmp_path)
-    assert time.monotonic() - began < LIMIT_S
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # The clock would count what runs beside it too, a training perhaps; nothing in this start waits.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < LIMIT_S
     assert done.returncode == 2
     assert done.stderr.startswith("error: classmate ")
     assert done.stderr.count("\n") == 1

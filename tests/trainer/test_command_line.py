@@ -37,6 +37,12 @@ def test_an_unknown_flag_is_refused():
         prepare_overrides(["--batch-size=4"])
 
 
+@pytest.mark.parametrize("typed", [["--multirun", "data.seed=1,2"], ["data.seed=1,2", "-m"]])
+def test_a_sweep_is_refused(typed):
+    with pytest.raises(ConfigError, match="one command trains one run"):
+        prepare_overrides(typed)
+
+
 def test_help_names_the_keys_that_a_run_needs_and_ours(tmp_path):
     result = run_entry(["--help"], folder=tmp_path)
     assert (result.code, result.stderr, result.left_behind) == (0, "", [])

@@ -63,7 +63,7 @@ def prepare_overrides(arguments: list[str]) -> list[str]:
     """Hydra's command line with flags in front, aliases resolved and the hardware group chosen.
 
     Raises:
-        ConfigError: for a flag that Hydra does not know, and when two spellings of one key disagree.
+        ConfigError: for a flag that Hydra does not know, for --multirun, and when two spellings of one key disagree.
     """
     typed = _parse(arguments).overrides
     flags, position = [], 0
@@ -85,7 +85,13 @@ def _parse(arguments: list[str]) -> Any:
         raise ConfigError(f"{message}; --help shows the flags, settings are written key=value")
 
     parser.error = refuse  # type: ignore[method-assign]
-    return parser.parse_intermixed_args(arguments)
+    flags = parser.parse_intermixed_args(arguments)
+    if flags.multirun:
+        raise ConfigError(
+            "--multirun: one command trains one run; write a command for each value, "
+            "each with a trainer.default_local_dir of its own"
+        )
+    return flags
 
 
 def compose(config_name: str, arguments: list[str]) -> DictConfig | None:
@@ -130,7 +136,10 @@ def describe(error: Exception) -> str:
     if isinstance(error, hydra.errors.MissingConfigException) and "primary config" in str(error):
         names = ", ".join(sorted(path.stem for path in CONFIG_FOLDER.glob("[!_]*.yaml")))
         return f"--config-name={error.missing_cfg_file} does not exist; write one of: {names}"
-    text = " ".join(str(error).partition("Config search path")[0].split())
+    text = str(error)
+    for not_to_be_told in ("Config search path", "3. To sweep over it"):
+        text = text.partition(not_to_be_told)[0]
+    text = " ".join(text.split())
     return text if len(text) <= 300 else text[:297] + "..."
 
 

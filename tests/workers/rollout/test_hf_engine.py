@@ -46,14 +46,23 @@ def _generate(engine: HFEngine, requests: list[tuple[Prompt, SamplingParams]]) -
     return asyncio.run(run())
 
 
-def _slowed(engine: HFEngine, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.02) -> None:
-    forward = engine.model.forward
+class _Steps:
+    """Forward passes of an engine, each a little slower than it is, and counted."""
 
-    def slow(*args: Any, **kwargs: Any) -> Any:
-        time.sleep(seconds)
-        return forward(*args, **kwargs)
+    def __init__(self, engine: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self._forward = engine.model.forward
+        monkeypatch.setattr(engine.model, "forward", self._slow)
 
-    monkeypatch.setattr(engine.model, "forward", slow)
+    def _slow(self, *args: Any, **kwargs: Any) -> Any:
+        self.count += 1
+        time.sleep(0.02)
+        return self._forward(*args, **kwargs)
+
+    async def after(self, count: int) -> None:
+        """Returns when so many have begun."""
+        while self.count < count:
+            await asyncio.sleep(0.005)
 
 
 def test_requests_that_arrive_together_run_as_one_batch(engine: HFEngine) -> None:
@@ -228,16 +237,17 @@ def test_logits_that_are_not_numbers_are_an_error(engine: HFEngine, monkeypatch:
 
 
 def test_aborted_requests_keep_what_they_have(engine: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    _slowed(engine, monkeypatch)
+    steps = _Steps(engine, monkeypatch)
 
     async def run() -> list[GenerationOutput]:
         tasks = [
             asyncio.create_task(engine.generate(PROMPTS[i], _params(max_tokens=length), f"r{i}"))
-            for i, length in enumerate((100, 100, 20))
+            for i, length in enumerate((100, 100, 50))
         ]
-        await asyncio.sleep(0.3)
+        await steps.after(5)
         assert engine.abort(["r0", "unknown"]) == ["r0"]
-        first = await asyncio.wait_for(tasks[0], timeout=0.3)
+        first = await tasks[0]
+        assert steps.count < 50, "it waited for its batch"
         last = await tasks[2]
         assert engine.abort() == ["r1"]
         return [first, await tasks[1], last]
@@ -245,19 +255,20 @@ def test_aborted_requests_keep_what_they_have(engine: HFEngine, monkeypatch: pyt
     first, second, last = asyncio.run(run())
     assert (first.finish_reason, second.finish_reason, last.finish_reason) == ("abort", "abort", "length")
     assert 0 < len(first.token_ids) < len(second.token_ids) < 100
-    assert len(last.token_ids) == 20
+    assert len(last.token_ids) == 50
 
 
 def test_a_cancelled_request_leaves_its_batch(engine: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    _slowed(engine, monkeypatch)
+    steps = _Steps(engine, monkeypatch)
 
     async def run() -> None:
         task = asyncio.create_task(engine.generate(PROMPTS[0], _params(max_tokens=100), "r"))
-        await asyncio.sleep(0.2)
+        await steps.after(5)
         task.cancel()
-        await asyncio.wait_for(asyncio.to_thread(engine.wait_idle), timeout=0.5)
+        await asyncio.to_thread(engine.wait_idle)
 
     asyncio.run(run())
+    assert steps.count < 100, "it was generated to its end"
 
 
 def test_a_held_engine_serves_later(engine: HFEngine) -> None:
