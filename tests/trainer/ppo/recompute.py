@@ -263,13 +263,16 @@ def decoupled(
     ]
     counted = [i for i, part in enumerate(parts) if part.main is not None]
     sample: list[float] = []
+    alone: list[float] = []
     if options.estimator == "gdpo_classmate" and options.batch_norm == "sequence":
-        sample = [total[i] for i in counted]
+        sample, alone = [total[i] for i in counted], [main[i] for i in counted]
     elif options.estimator == "gdpo_classmate" and options.batch_norm == "token":
         sample = [x for i in counted for x in on_tokens(result[i], tokens[i], options)]
+        alone = [main[i] for i in counted for _ in tokens[i]]
     if len(sample) < 2:
         return result
-    centre, spread = mean(sample), deviation(sample) + EPSILON
+    # Not of the specification, which would divide by nothing where the parts cancel.
+    centre, spread = mean(sample), max(deviation(sample), deviation(alone) / 10) + EPSILON
 
     def scaled(x: float) -> float:
         return (x - centre) / spread

@@ -192,6 +192,26 @@ def test_parts_that_cancel_leave_no_noise_behind() -> None:
         assert result.advantages_BR.abs().max() < 1e-6
 
 
+@pytest.mark.parametrize("batch_norm", ["sequence", "token"])
+@pytest.mark.parametrize("opposed", [[0.0, 1.0, 0.0, 1.0], [0.001, 1.0, 0.0, 1.001]])
+def test_parts_that_cancel_do_not_blow_up_the_other_tokens(batch_norm: str, opposed: list[float]) -> None:
+    """The classmates say the opposite: nothing for the CoT, and the main part elsewhere at ten times its size at most."""
+    base, classmate = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor(opposed)
+    result = run(
+        inputs(
+            base=base,
+            classmate=classmate,
+            response_mask_BR=torch.ones(4, 4, dtype=torch.int64),
+            classmate_mask_BR=torch.tensor([[1, 1, 1, 0]] * 4),
+        ),
+        classmate_reward_weight=1.0,
+        gdpo_batch_norm=batch_norm,
+    ).advantages_BR
+    assert result[:, 0].abs().max() < 0.02
+    assert (result[:, 3].sign() == torch.tensor([1, -1, 1, -1])).all()
+    assert result[:, 3].abs().max() < 10
+
+
 def test_grpo_rows_without_classmate_score_are_normalised_on_the_main_reward() -> None:
     valid = torch.tensor([True, True, True, False])
     z, _ = columns(run(inputs(classmate_valid_B=valid), adv_estimator="grpo"))

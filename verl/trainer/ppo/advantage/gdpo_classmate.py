@@ -5,6 +5,9 @@ and tokens that carry the main one only, so that no sequence mixes two scales (s
 normalised component; on the raw reward the group's standard deviation would cancel it. `gdpo_wo_bn` is the same without
 the last step.
 
+Where the parts cancel in nearly all rows, their sum has next to no deviation, and tokens that carry the main part alone
+would be divided by it: advantages of a million. The deviation therefore counts as a tenth of the main part's at least.
+
     >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="gdpo_classmate", classmate_reward_weight=0.5))
 """
 
@@ -13,6 +16,9 @@ import torch
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs, register_estimator
 from verl.trainer.ppo.advantage.normalise import EPSILON, components
+
+LEAST_SPREAD = 0.1
+"""Of the batch's standard deviation, as a share of the main part's."""
 
 
 @register_estimator("gdpo_wo_bn")
@@ -28,15 +34,21 @@ def gdpo_classmate(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Te
     tokens_BR = torch.where(parts.carriers_BR, sum_BR, main_B.unsqueeze(-1))
     if batch_norm == "sequence":
         sum_B = main_B + weight * parts.classmate_B + consistency_B
-        tokens_BR = _standardise(tokens_BR, sum_B[inputs.main_rows_B])
+        sample, main = sum_B[inputs.main_rows_B], main_B[inputs.main_rows_B]
+        tokens_BR = _standardise(tokens_BR, sample, main)
     elif batch_norm == "token":
         counted_BR = inputs.response_mask_BR.bool() & inputs.main_rows_B.unsqueeze(-1)
-        tokens_BR = _standardise(tokens_BR, tokens_BR[counted_BR])
+        main_BR = main_B.unsqueeze(-1).expand_as(tokens_BR)
+        tokens_BR = _standardise(tokens_BR, tokens_BR[counted_BR], main_BR[counted_BR])
     return tokens_BR * inputs.response_mask_BR
 
 
-def _standardise(tokens_BR: torch.Tensor, sample: torch.Tensor) -> torch.Tensor:
-    """By mean and unbiased standard deviation of `sample`; unchanged if it has fewer than 2 values."""
+def _standardise(tokens_BR: torch.Tensor, sample: torch.Tensor, main: torch.Tensor) -> torch.Tensor:
+    """By mean and unbiased standard deviation of `sample`; unchanged if it has fewer than 2 values.
+
+    `main` is the main part alone of what is in `sample`.
+    """
     if sample.numel() < 2:
         return tokens_BR
-    return (tokens_BR - sample.mean()) / (sample.std() + EPSILON)
+    spread = torch.maximum(sample.std(), LEAST_SPREAD * main.std())
+    return (tokens_BR - sample.mean()) / (spread + EPSILON)
