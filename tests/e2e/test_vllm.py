@@ -35,3 +35,5 @@ def test_policy_and_a_classmate_on_vllm(world: World, tmp_path: Path) -> None:
         assert len(records) == PROMPTS * ROLLOUTS
         samples = [[s["text"] for s in c["samples"]] for r in records for c in r["classmates"] if r["classmate_valid"]]
         assert any(first != second for first, second in samples), "samples have seeds of their own"
+        reasons = [s["finish_reason"] for r in records for s in r["classmates"][0]["samples"] if r["classmate_valid"]]
+        assert set(reasons) <= {"stop", "length"}, "vLLM's server tells nothing but that it is done"

@@ -17,6 +17,7 @@ from tests.e2e.tiny import make_tiny_world
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.scoring import Outcome
+from verl.workers.classmate_placement import DEDICATED_CPUS
 from verl.workers.classmate_workers import (
     ClassmateClient,
     ClassmateCoTWorker,
@@ -25,7 +26,11 @@ from verl.workers.classmate_workers import (
     Reply,
     actor_name,
     create_classmate_workers,
+    hf_engine_config,
+    reply_of,
+    vllm_rollout_config,
 )
+from verl.workers.rollout.replica import TokenOutput
 
 PROMPT = [7, 8, 9, 10]
 NEW_TOKENS = 8
@@ -243,18 +248,60 @@ def test_engines_of_one_classmate_share_its_requests_and_stand_in_for_each_other
     assert running.group.excluded == {0}
 
 
-def test_requests_go_to_the_idlest_engine_or_to_the_seeds_own() -> None:
+def test_requests_go_to_the_idlest_engine_or_to_one_of_their_own() -> None:
     reward = reward_config(["m"], classmate_replicas=3)
     names = ["classmate_0", "classmate_0_1", "classmate_0_2"]
     client = ClassmateClient(reward, max_model_len=32)
     assert client._engine_names(0) == names
     client._load.update({"classmate_0": 2, "classmate_0_1": 1, "classmate_0_2": 3})
-    assert client._choose(names, 7) == "classmate_0_1"
+    request = {"prompt_ids": PROMPT}
+    assert client._choose(names, request) == "classmate_0_1"
     client._down_until["classmate_0_1"] = float("inf")
-    assert client._choose(names, 7) == "classmate_0"
+    assert client._choose(names, request) == "classmate_0"
+
     stable = ClassmateClient(reward, max_model_len=32, deterministic=True)
-    stable._load.update({"classmate_0": 9})
-    assert [stable._choose(names, seed) for seed in (0, 1, 2, 3)] == [*names, names[0]]
+    sampled = [{"prompt_ids": PROMPT, "sampling_params": {"seed": seed}} for seed in range(30)]
+    judged = [{"prompt_ids": [token], "sampling_params": {"seed": 0}} for token in range(30)]
+    for requests in (sampled, judged):
+        before = [stable._choose(names, request) for request in requests]
+        assert set(before) == set(names), "each engine gets its share"
+        stable._load.update({"classmate_0": 9})
+        assert [stable._choose(names, request) for request in requests] == before
+
+
+def test_what_an_engine_says_as_a_reply() -> None:
+    """Upstream's vLLM server gives no finish reason, and calls an answer that was cut completed."""
+
+    def reply(tokens: int, stop_reason: str, **extra: str) -> Reply:
+        return reply_of(
+            TokenOutput(token_ids=[7] * tokens, stop_reason=stop_reason, extra_fields=extra), max_tokens=NEW_TOKENS
+        )
+
+    assert reply(NEW_TOKENS - 1, "completed").finish_reason == "stop"
+    assert reply(NEW_TOKENS, "completed").finish_reason == "length"
+    assert reply(NEW_TOKENS, "completed", finish_reason="stop").finish_reason == "stop"
+    assert reply(3, "completed").token_ids == (7, 7, 7)
+    aborted = reply(3, "aborted", finish_reason="abort")
+    assert (aborted.outcome, aborted.token_ids) == (Outcome.engine_error, ())
+
+
+@pytest.mark.slow
+def test_a_dedicated_engine_uses_its_cpus(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    running = start(classmate_placement="dedicated")
+    actor = ray.get_actor(actor_name(0, running.reward.classmates[0]))
+    config = ray.get(actor.__ray_call__.remote(lambda self: self.engine.config))
+    assert config.num_threads == DEDICATED_CPUS
+
+
+@pytest.mark.parametrize(("typed", "expected"), [("float16", "float16"), ("auto", "float32")])
+def test_the_number_format_holds_on_both_engines(typed: str, expected: str) -> None:
+    reward = reward_config(["m"], classmate_dtype=typed)
+    (spec,) = reward.classmates
+    config = run_config()
+    config.actor_rollout_ref = {"rollout": {"dtype": "bfloat16", "name": "hf"}}
+    assert hf_engine_config(config, reward, spec).dtype == expected
+    assert vllm_rollout_config(config, spec, reward, sleeps=False).dtype == expected
 
 
 def test_classmates_on_vllm_are_the_trainers_to_place(models: list[str]) -> None:

@@ -458,7 +458,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
     classmate_trust_remote_code: bool = False
     """Run the Python code that comes with a classmate's model and tokenizer."""
     classmate_dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Number format of the classmates' weights; auto: as stored on a GPU, float32 on CPU."""
+    """Number format of the classmates' weights; auto: bfloat16 on a GPU, float32 on CPU."""
     classmate_failure_policy: Literal["restart", "exclude", "raise"] = "restart"
     """A classmate that fails: restart it (then exclude it), exclude it from the run, or end the run. A server that
     others started is never restarted from here: restart waits for it to come back."""

@@ -73,7 +73,7 @@ class JudgeKeys:
     """The judge's name on its server, hub name or path; null is possible with hf_scoring, which then takes
     Skywork/Skywork-Reward-V2-Qwen3-0.6B."""
     llm_judge_backend_dtype: JudgeDtype | None = None
-    """Number format of a judge's weights that this run loads; null: as stored on a GPU, float32 on CPU."""
+    """Number format of a judge's weights that this run loads; null: bfloat16 on a GPU, float32 on CPU."""
     llm_judge_base_url: str | None = None
     """Address of the judge's server up to and with /v1; null: the environment's OPENAI_BASE_URL, else OpenAI's own."""
     llm_judge_api_key_variable: str = "OPENAI_API_KEY"

@@ -55,7 +55,8 @@ class ForkServer:
                             *(str(listener.fileno()), str(other_end.fileno())),
                         ],
                         pass_fds=(listener.fileno(), other_end.fileno()),
-                        # Ray gives a worker one thread for each CPU that it asks for, which is one on the CPU.
+                        # Forks keep the number of threads that torch was imported with; Ray's default is one a CPU,
+                        # and workers that ask for more CPUs set their own.
                         env={"OMP_NUM_THREADS": "1", **os.environ, **env_vars},
                         stdin=subprocess.DEVNULL,
                         stdout=log,

@@ -12,7 +12,9 @@ restarted engine is found under the same name, and no handle has to travel.
 import asyncio
 import contextlib
 import dataclasses
+import os
 import time
+import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -96,7 +98,7 @@ class ClassmateClient:
         Args:
             reward_config: the typed `reward_model` node.
             max_model_len: context of every classmate engine, in its own tokens.
-            deterministic: a request's seed alone decides which engine of a classmate gets it, not their load.
+            deterministic: a request alone decides which engine of a classmate gets it, not their load.
             policy: upstream's `LLMServerClient` of the rollout, which answers for live self-play.
         """
         self._config = reward_config
@@ -170,27 +172,20 @@ class ClassmateClient:
 
     async def score_tokens(self, model: int, token_ids: list[int]) -> float | Reply:
         """The number that a reward model of the run gives a text, or why there is none."""
-        return await self._ask_engines(model, "score", {"prompt_ids": token_ids}, seed=0)
+        return await self._ask_engines(model, "score", {"prompt_ids": token_ids})
 
     async def _one(self, model: int, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
         arguments = {"prompt_ids": prompt_ids, "sampling_params": dict(params), "request_id": uuid4().hex}
-        output = await self._ask_engines(model, "generate", arguments, seed=params["seed"])
-        if isinstance(output, Reply):
-            return output
-        return Reply(
-            outcome=Outcome.ok,
-            token_ids=tuple(output.token_ids),
-            finish_reason=output.extra_fields.get("finish_reason", output.stop_reason),
-            log_probs=tuple(output.log_probs or ()),
-        )
+        output = await self._ask_engines(model, "generate", arguments)
+        return output if isinstance(output, Reply) else reply_of(output, max_tokens=params["max_tokens"])
 
-    async def _ask_engines(self, model: int, method: str, arguments: dict[str, Any], *, seed: int) -> Any:
+    async def _ask_engines(self, model: int, method: str, arguments: dict[str, Any]) -> Any:
         """What the first engine of a model says that can say something; a `Reply` with the failure if none can."""
         timeout = self._timeout(model)
         names = self._engine_names(model)
         untried = list(names)
         for attempt in range(len(names) + RETRIES):
-            name = self._choose(untried or names, seed)
+            name = self._choose(untried or names, arguments)
             untried = [other for other in untried if other != name]
             self._load[name] += 1
             try:
@@ -222,12 +217,15 @@ class ClassmateClient:
             return [POLICY]
         return [actor_name(model, spec, replica) for replica in range(spec.replicas or 1)]
 
-    def _choose(self, names: list[str], seed: int) -> str:
-        """The engine with the fewest requests of this process, or in deterministic runs the seed's own; the living
-        before the dead."""
+    def _choose(self, names: list[str], arguments: dict[str, Any]) -> str:
+        """The engine with the fewest requests of this process, or in deterministic runs what the request itself
+        decides; the living before the dead."""
         now = time.monotonic()
         up = [name for name in names if self._down_until.get(name, 0.0) <= now] or names
-        return up[seed % len(up)] if self._deterministic else min(up, key=self._load.__getitem__)
+        if self._deterministic:
+            request = (arguments["prompt_ids"], arguments.get("sampling_params"))
+            return up[zlib.crc32(repr(request).encode()) % len(up)]
+        return min(up, key=self._load.__getitem__)
 
     async def _call(self, name: str, method: str, arguments: dict[str, Any]) -> Any:
         if name == POLICY:
@@ -237,6 +235,27 @@ class ClassmateClient:
         if name not in self._handles:
             self._handles[name] = ray.get_actor(name)
         return await getattr(self._handles[name], method).remote(**arguments)
+
+
+def reply_of(output: Any, *, max_tokens: int) -> Reply:
+    """An engine's `TokenOutput` as a reply; one that was aborted is a failure.
+
+    Upstream's vLLM server calls both an answer that ended and one that was cut "completed". One of `max_tokens` tokens
+    counts as cut, though its last token may have ended it.
+    """
+    if output.stop_reason == "aborted":
+        return Reply(outcome=Outcome.engine_error, error="the engine aborted the request")
+    reason = output.extra_fields.get("finish_reason")
+    if reason is None:
+        reason = output.stop_reason
+        if reason == "completed":
+            reason = "length" if len(output.token_ids) >= max_tokens else "stop"
+    return Reply(
+        outcome=Outcome.ok,
+        token_ids=tuple(output.token_ids),
+        finish_reason=reason,
+        log_probs=tuple(output.log_probs or ()),
+    )
 
 
 def _is_dead_engine(error: ray.exceptions.RayTaskError) -> bool:
@@ -498,7 +517,10 @@ class ClassmateGroup:
         engine = hf_engine_config(self._config, self._reward_config, member.engine.spec)
         if on_gpu and member in self._pooled:
             engine = dataclasses.replace(engine, memory_fraction=member.engine.spec.gpu_memory_utilization)
-        options: dict[str, Any] = {"num_cpus": DEDICATED_CPUS if member.engine.dedicated else 1}
+        cpus = DEDICATED_CPUS if member.engine.dedicated else 1
+        if "OMP_NUM_THREADS" not in os.environ:
+            engine = dataclasses.replace(engine, num_threads=cpus)
+        options: dict[str, Any] = {"num_cpus": cpus}
         if member in self._pooled:
             groups = self._pool.get_placement_groups(device_name=self._device)
             group, bundle = divmod(member.gpus[0], self._pool.store[0])
@@ -616,20 +638,25 @@ def hf_engine_config(
     config: DictConfig, reward_config: ClassmateRewardModelConfig, spec: ClassmateSpec
 ) -> EngineConfig:
     """The embedded engine of a classmate."""
-    on_gpu = get_device_name() == "cuda"
-    dtype, max_model_len = reward_config.classmate_dtype, context_length(config, reward_config)
-    if isinstance(spec, JudgeEngineSpec):
-        dtype, max_model_len = spec.judge.dtype, reward_config.llm_judge_max_context
+    judges = isinstance(spec, JudgeEngineSpec)
     return EngineConfig(
         model_path=spec.model,
-        dtype=("bfloat16" if on_gpu else "float32") if dtype == "auto" else dtype,
-        device="cuda" if on_gpu else "cpu",
-        max_model_len=max_model_len,
+        dtype=_dtype(reward_config, spec),
+        device="cuda" if get_device_name() == "cuda" else "cpu",
+        max_model_len=reward_config.llm_judge_max_context if judges else context_length(config, reward_config),
         max_batch_size=reward_config.classmate_batch_size,
         seed=reward_config.seed,
         deterministic=bool(config.trainer.deterministic),
         trust_remote_code=reward_config.classmate_trust_remote_code,
     )
+
+
+def _dtype(reward_config: ClassmateRewardModelConfig, spec: ClassmateSpec) -> str:
+    """Name of the torch dtype of an engine's weights."""
+    dtype = spec.judge.dtype if isinstance(spec, JudgeEngineSpec) else reward_config.classmate_dtype
+    if dtype != "auto":
+        return dtype
+    return "bfloat16" if get_device_name() == "cuda" else "float32"
 
 
 def vllm_rollout_config(
@@ -654,9 +681,7 @@ def vllm_rollout_config(
             tensor_model_parallel_size=spec.tensor_parallel_size,
             data_parallel_size=1,
             pipeline_model_parallel_size=1,
-            dtype=spec.judge.dtype
-            if isinstance(spec, JudgeEngineSpec) and spec.judge.dtype != "auto"
-            else rollout.dtype,
+            dtype=_dtype(reward_config, spec),
             max_model_len=max_model_len,
             prompt_length=max_model_len - new_tokens,
             response_length=new_tokens,

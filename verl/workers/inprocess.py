@@ -140,5 +140,5 @@ class InProcessClient(ClassmateClient):
         self._servers = servers
         self._policy_server = policy
 
-    async def _ask_engines(self, model: int, method: str, arguments: dict[str, Any], *, seed: int) -> Any:
+    async def _ask_engines(self, model: int, method: str, arguments: dict[str, Any]) -> Any:
         return await getattr(self._servers.get(model, self._policy_server), method)(**arguments)

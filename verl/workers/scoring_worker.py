@@ -106,6 +106,7 @@ class ScoringJudgeWorker:
     def _run(self, rows: list[list[int]]) -> list[float]:
         """One forward of B texts, padded on the right to L tokens."""
         self.batches += 1
+        self.config.set_threads()
         # Models find a text's end as the last token that is not padding, so padding must be no text's last token.
         endings = {row[-1] for row in rows}
         candidates = (self.tokenizer.pad_token_id, *range(len(endings) + 1))

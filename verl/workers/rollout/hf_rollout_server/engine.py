@@ -72,7 +72,7 @@ class EngineConfig:
     batch_wait_s: float = 0.01
     """A batch starts when no request has arrived for this long, and after ten times this long at the latest."""
     num_threads: int | None = None
-    """Torch threads of the engine; None keeps the process's own number (in a Ray actor 1 a CPU that it asked for)."""
+    """Torch threads of the engine; None keeps the process's own number."""
     deterministic: bool = False
     """Make each row's numbers independent of the other rows; needs a seed in every sampled request, and a CPU."""
     trust_remote_code: bool = False
@@ -90,6 +90,12 @@ class EngineConfig:
             raise ValueError(f"load_format={self.load_format!r}: engine 'hf' supports 'auto' and 'dummy'")
         if self.deterministic and not self.device.startswith("cpu"):
             raise ValueError(f"deterministic=True needs device='cpu' (got {self.device!r}): GPU kernels mix rows")
+
+    def set_threads(self) -> None:
+        """Sets torch's number of threads, which belongs to the calling one: 1 with `deterministic`."""
+        threads = 1 if self.deterministic else self.num_threads
+        if threads is not None:
+            torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,9 +314,8 @@ class HFEngine:
     # The worker thread
 
     def _prepare_thread(self) -> None:
-        """Sets torch up in the thread that runs the batches: the number of threads belongs to the calling one."""
-        if (threads := 1 if self.config.deterministic else self.config.num_threads) is not None:
-            torch.set_num_threads(threads)
+        """Sets torch up in the thread that runs the batches."""
+        self.config.set_threads()
         self._fixed_rows = self._check_row_independence() if self.config.deterministic else 0
 
     def _work(self, ready: "Future[None]") -> None:
