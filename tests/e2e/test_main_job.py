@@ -61,10 +61,22 @@ def test_the_run_folder_is_complete(job: tuple[Path, str]) -> None:
     assert sorted(path.name for path in (folder / "val_preds").iterdir()) == ["step_0.jsonl", "step_3.jsonl"]
 
 
+def test_validation_tells_the_main_reward_apart_from_the_fused_one(job: tuple[Path, str]) -> None:
+    folder, _ = job
+    for line in (metrics(folder)[0], metrics(folder)[-1]):
+        means = {name: line[f"val-core/hinted_arithmetic/{name}/mean@1"] for name in ("reward", "main_model_reward")}
+        assert means["reward"] == means["main_model_reward"]
+        assert line["val-core/hinted_arithmetic/final_reward/mean@1"] != means["reward"]
+
+
 def test_metrics_are_those_of_the_rows(job: tuple[Path, str]) -> None:
     folder, _ = job
     for step, line in steps(folder).items():
         records = rows(folder, step)
+        trained = [record["final_reward"] for record in records if record["main_valid"]]
+        assert line["critic/score/mean"] == pytest.approx(sum(trained) / len(trained))
+        assert line["response_length/main_model/mean"] == line["response_length/mean"]
+        assert 0 <= line["response_length/classmate_1/clip_ratio"] <= 1
         for key in ("base_reward", "final_reward", "classmate_reward"):
             # A row that no classmate has read has r for F in the dump, and is in no mean of F (spec 3.3).
             counted = [record for record in records if key != "final_reward" or record["classmate_valid"]]

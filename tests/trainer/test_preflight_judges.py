@@ -71,7 +71,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "agreement": (
         {"train": SYCOPHANCY, "options": {"add_consistency_reward": True}, **OPENAI},
-        "sycophancy has a judge, which compares no answers",
+        "the verifier of sycophancy compares no answers",
+    ),
+    "agreement of programs": (
+        {"train": ("code", {"ground_truth": "{}"}), "options": {"add_consistency_reward": True}},
+        "the verifier of code compares no answers",
     ),
     "the same numbers in each run": (
         {"train": SYCOPHANCY, "deterministic": True, **OPENAI},

@@ -203,9 +203,13 @@ def rollout_correction(config: Mapping[str, Any], reward: ClassmateRewardModelCo
         ConfigError: the node says something else.
     """
     cap, node = reward.rollout_is_threshold, config["algorithm"]["rollout_correction"] or {}
+    key, log_probs = "algorithm.rollout_correction", "actor_rollout_ref.rollout.calculate_log_probs"
+    told = bool(config["actor_rollout_ref"]["rollout"]["calculate_log_probs"])
+    asks = [name for name in ("rollout_is", "rollout_rs", "bypass_mode") if node.get(name)]
+    require(told or not asks, f"{key}.{''.join(asks[:1])} needs the rollout engine's log-probs; write {log_probs}=true")
     if cap is None:
         return {}
-    where, key = f"reward_model.rollout_is_threshold={cap}", "algorithm.rollout_correction"
+    where = f"reward_model.rollout_is_threshold={cap}"
     level, threshold = node.get("rollout_is"), node.get("rollout_is_threshold")
     require(level in (None, "token"), f"{where} and {key}.rollout_is={level} disagree; write only one of them")
     require(not node.get("bypass_mode"), f"{where} and {key}.bypass_mode=true disagree; write only one of them")
@@ -214,8 +218,5 @@ def rollout_correction(config: Mapping[str, Any], reward: ClassmateRewardModelCo
         level is None or threshold == cap,
         f"{where} and {key}.rollout_is_threshold={threshold} disagree; write only one of them",
     )
-    require(
-        bool(config["actor_rollout_ref"]["rollout"]["calculate_log_probs"]),
-        f"{where} needs the rollout engine's log-probs; write actor_rollout_ref.rollout.calculate_log_probs=true",
-    )
+    require(told, f"{where} needs the rollout engine's log-probs; write {log_probs}=true")
     return {"rollout_is": "token", "rollout_is_threshold": cap}

@@ -272,9 +272,8 @@ def score_row(
     base += format_weight * format_score if main_valid and score is not None else 0.0
 
     shape = (views, len(weights), samples)
-    raw_VMS, lengths_VMS, agreement_MS = (np.full(one, math.nan) for one in (shape, shape, shape[1:]))
+    raw_VMS, lengths_VMS, cut_VMS, agreement_MS = (np.full(one, math.nan) for one in (shape, shape, shape, shape[1:]))
     outcomes = np.full(shape, Outcome.excluded, dtype=object)
-    cut_short: list[float] = []
     for item in continuations:
         place, outcome = (item.view, item.classmate, item.sample), item.outcome
         if outcome is Outcome.ok and not _is_number(item.score):
@@ -284,7 +283,7 @@ def score_row(
             raw_VMS[place] = item.score
         if outcome in (Outcome.ok, Outcome.no_answer, Outcome.judge_error):
             lengths_VMS[place] = item.token_length
-            cut_short.append(float(item.finish_reason == "length"))
+            cut_VMS[place] = float(item.finish_reason == "length")
         if item.view == 0 and _is_number(item.consistency):
             agreement_MS[place[1:]] = item.consistency
     read = classmate_scale or scale
@@ -306,7 +305,8 @@ def score_row(
     reward = gamma * aggregated if classmate_valid else 0.0
 
     segments_K = np.full(config.segments, math.nan)
-    extra = {"classmate_clip_ratio": _nanmean(np.array(cut_short))}
+    extra = {"classmate_clip_ratio": _nanmean(cut_VMS)}
+    extra |= {f"classmate_{m}_clip_ratio": _nanmean(cut_VMS[:, m]) for m in range(shape[1])}
     if config.compares_with_question_alone:
         extra["classmate_with_cot_score"], extra["classmate_alone_score"] = (
             _nanmean(means_VM[0]),

@@ -27,7 +27,7 @@ _REWARD = "reward_model.classmate_cot_reward_configs"
 
 
 def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
-    """Every data source that needs a judge has one that can be asked.
+    """Every data source that needs a judge has one that can be asked, and what is asked of its scores makes sense.
 
     Args:
         config: the whole resolved config.
@@ -43,6 +43,10 @@ def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None
         for source, file in preflight_data.data_sources(data, key):
             verifier = get_verifier(source)
             check_threshold(source, reward)
+            if reward.classmate_cot_reward_configs.add_consistency_reward and not verifier.compares_answers:
+                raise ConfigError(
+                    f"{_REWARD}.add_consistency_reward: the verifier of {source} compares no answers; write False"
+                )
             if not (verifier.judged_in_words or verifier.scored_by_reward_model):
                 continue
             asked.append((_checked(source, reward, validate), validate))
@@ -50,10 +54,6 @@ def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None
                 raise ConfigError(
                     f"data.{key}={file} lacks reward_model.raw_question_for_monitor, which the judge is shown; make it "
                     "with a module of verl.data_preprocessing"
-                )
-            if reward.classmate_cot_reward_configs.add_consistency_reward:
-                raise ConfigError(
-                    f"{_REWARD}.add_consistency_reward: {source} has a judge, which compares no answers; write False"
                 )
     for spec in dict.fromkeys(spec for spec, _ in asked):
         check_judge(spec, reward, deterministic=bool(config["trainer"]["deterministic"]))

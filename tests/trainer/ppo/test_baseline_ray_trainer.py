@@ -1,5 +1,6 @@
 """What the trainer does to rows between the queue and the actor: greedy rows taken out, masks narrowed."""
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 import torch
 from transfer_queue import KVBatchMeta
 
+from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo import baseline_ray_trainer
+from verl.trainer.ppo.advantage.rows import Greedy
 from verl.trainer.ppo.baseline_ray_trainer import narrow_masks, take_out_greedy
 from verl.trainer.ppo.core_algos import agg_loss
 
@@ -30,6 +33,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
 
 def test_greedy_rows_leave_the_batch_and_the_queue(queue: dict[str, dict[str, Any]]) -> None:
     """Two rows of each prompt were sampled; the greedy ones were: scored, without classmates, not scored, lost."""
+    config = AdvantageConfig(adv_estimator="remax")
     greedy = {"a": (0.75, 0.5, True, True), "b": (0.75, 0.5, True, False), "c": (0.0, 0.0, False, False)}
     for uid in "abcd":
         for session in range(3 if uid in greedy else 2):
@@ -42,15 +46,33 @@ def test_greedy_rows_leave_the_batch_and_the_queue(queue: dict[str, dict[str, An
                 "base_reward": torch.tensor(base),
                 "main_valid": torch.tensor(main),
                 "classmate_valid": torch.tensor(classmate),
+                "consistency_valid": torch.tensor(False),
             }
     keys = list(queue)
     tags = [{"seq_len": i} for i in range(len(keys))]
     batch = KVBatchMeta(partition_id="train", keys=keys, tags=tags, extra_info={"temperature": 1.0})
-    kept, rewards = take_out_greedy(batch)
+    kept, rewards = take_out_greedy(batch, config)
     assert kept.keys == [key for key in keys if not key.endswith("_2_0")] == list(queue)
     assert [tag["seq_len"] for tag in kept.tags] == [i for i, key in enumerate(keys) if not key.endswith("_2_0")]
     assert kept.extra_info == {"temperature": 1.0}
-    assert rewards == {"a": 0.75, "b": 0.5}
+    assert rewards["a"] == (0.5, 0.75)
+    assert (rewards["b"].base, math.isnan(rewards["b"].final)) == (0.5, True)
+    assert set(rewards) == {"a", "b"}
+
+
+def test_a_greedy_row_without_consistency_has_no_fused_reward_where_that_is_a_part_of_it() -> None:
+    row = {
+        "main_valid": True,
+        "classmate_valid": True,
+        "consistency_valid": False,
+        "base_reward": 1.0,
+        "final_reward": 2.0,
+    }
+    with_consistency = AdvantageConfig(adv_estimator="remax", add_consistency_reward=True)
+    assert Greedy.of_row(row, AdvantageConfig(adv_estimator="remax")) == (1.0, 2.0)
+    found = Greedy.of_row(row, with_consistency)
+    assert found is not None
+    assert math.isnan(found.final)
 
 
 def rows(*masks: list[int]) -> list[torch.Tensor]:

@@ -269,13 +269,15 @@ def check(rows: list[dict[str, Any]], combination: Combination) -> None:
         assert any(read) or any(other), "some row is better than the critic thought"
         assert sum(read) + sum(other) == pytest.approx(0, abs=1e-3), "verl whitens it over all tokens"
         return
-    shift: dict[str, float] = {}
+    # The greedy response is not in the dump: what it got is what a prompt's rows of the same kind have in common, those
+    # that are compared by r, and those by F.
+    shift: dict[tuple[str, bool], float] = {}
     for row, one in zip(rows, expected, strict=True):
+        kind = (row["uid"], one.off_cot == near(row["base_reward"] or 0.0))
         if options.estimator == "remax" and row["main_valid"]:
-            # The greedy response is not in the dump: its reward is what a prompt's rows have in common.
             dumped = row["advantage"] if row["advantage"] is not None else row["advantage_on_cot"]
-            shift.setdefault(row["uid"], dumped - one.off_cot)
-        common = shift.get(row["uid"], 0.0)
+            shift.setdefault(kind, dumped - one.off_cot)
+        common = shift.get(kind, 0.0)
         segments = row.get("advantage_on_segments", ())
         if row["advantage"] is not None:
             assert row["advantage"] == near(one.off_cot + common), row

@@ -30,8 +30,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
-from verl.classmate import scoring
-from verl.classmate.algorithm_config import check_training
+from verl.classmate.algorithm_config import AdvantageConfig, check_training
 from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec, SelfPlaySpec, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import judge_metrics, judge_records
@@ -49,8 +48,9 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.console import Console
 from verl.trainer.frozen_weights import FrozenWeights
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
-from verl.trainer.ppo.advantage.rows import recorded_advantages
+from verl.trainer.ppo.advantage.rows import GREEDY_FIELDS, Greedy, recorded_advantages
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
+from verl.trainer.ppo.row_metrics import main_model_lengths, row_metrics
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -69,13 +69,6 @@ from verl.workers.utils.padding import response_to_nested
 
 POLL_INTERVAL_S = 0.05
 """Seconds between two looks at the transfer queue. Upstream waits 2 s, which is most of a step on a small model."""
-
-_LENGTHS = {
-    "main_cot_length": "response_length/cot",
-    "main_output_length": "response_length/output",
-    "classmate_response_length": "response_length/classmate",
-}
-"""Row numbers that are token counts, and where the spec puts them."""
 
 
 class OrderedReplayBuffer(ReplayBuffer):
@@ -152,7 +145,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         self._given_role_worker_mapping = role_worker_mapping
         self._given_resource_pool_manager = resource_pool_manager
         self._fetched_prompts = 0
-        self._greedy_rewards: dict[str, float] = {}
+        self._greedy: dict[str, Greedy] = {}
         self._save_is_due = False
         self._step_began = time.time()
         super().__init__(config)
@@ -399,7 +392,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, *args: Any, **kwargs: Any) -> KVBatchMeta:
         """For `remax`, takes the greedy rows out first: they are baselines, and nothing trains on them."""
         if self.advantage_config.adv_estimator == "remax":
-            batch, self._greedy_rewards = take_out_greedy(batch)
+            batch, self._greedy = take_out_greedy(batch, self.advantage_config)
         return super()._balance_batch(batch, metrics, *args, **kwargs)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
@@ -426,17 +419,17 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
         output_fields = ["advantages", "returns"]
         correction = self.config.algorithm.get("rollout_correction", None)
-        if correction is not None and not correction.get("bypass_mode", False):
+        # Without the engine's log-probs (rollout.calculate_log_probs=false) there is nothing to correct with.
+        told = "rollout_log_probs" in data.batch
+        if correction is not None and not correction.get("bypass_mode", False) and told:
             data, correction_metrics = compute_rollout_correction_and_add_to_batch(data, correction)
             metrics.update(correction_metrics)
             output_fields.append("response_mask")
             if "rollout_is_weights" in data.batch:
                 output_fields.append("rollout_is_weights")
 
-        greedy_B = None
-        if self.advantage_config.adv_estimator == "remax":
-            greedy_B = torch.tensor([self._greedy_rewards.get(uid, math.nan) for uid in uids])
-        inputs = inputs_from_rows(data.batch, uids, padding_B, self.advantage_config, greedy_reward_B=greedy_B)
+        greedy = self._greedy if self.advantage_config.adv_estimator == "remax" else None
+        inputs = inputs_from_rows(data.batch, uids, padding_B, self.advantage_config, greedy=greedy)
         result = compute_advantage(inputs, self.advantage_config, self.config.algorithm)
         metrics.update(result.metrics)
         data.batch["advantages"], data.batch["returns"] = result.advantages_BR, result.returns_BR
@@ -498,6 +491,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         for record, *tensors in zip(records, *columns, strict=True):
             record.update(recorded_advantages(*tensors, segments=len(record["segment_rewards"])))
         metrics.update(row_metrics(infos))
+        metrics.update(main_model_lengths(metrics))
         metrics.update(judge_metrics(records))
         self._tell_judge_failures(records)
         metrics["timing_s/classmate_cot"] = _time_after_last_response(extra_fields)
@@ -548,6 +542,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         records = [json.loads(record) for record in reward_extra_infos_dict.pop("record")]
         records.sort(key=lambda record: (record["data_source"], str(record["index"]).zfill(12), record["rollout"]))
         self.folder.dump_rows(self.global_steps, records, validation=True)
+        # Upstream's own is the fused reward, 0 where there is none.
+        reward_extra_infos_dict["reward"] = reward_extra_infos_dict["main_model_reward"]
         n = self.config.actor_rollout_ref.rollout.val_kwargs.n
         values: dict[tuple[str, str], list[float]] = defaultdict(list)
         for name, column in reward_extra_infos_dict.items():
@@ -587,25 +583,25 @@ def fetch_tensors_only(group: Any) -> None:
             setattr(group, name, with_tensors(getattr(group, name)))
 
 
-def take_out_greedy(batch: KVBatchMeta) -> tuple[KVBatchMeta, dict[str, float]]:
+def take_out_greedy(batch: KVBatchMeta, config: AdvantageConfig) -> tuple[KVBatchMeta, dict[str, Greedy]]:
     """Removes the greedy rows of a `remax` batch from it and from the queue.
 
     Returns:
-        The batch of sampled rows, and the greedy row's F by prompt, r where it has no classmate score. A prompt whose
-        greedy row is missing or could not be scored has no entry.
+        The batch of sampled rows, and the greedy row's rewards by prompt. A prompt whose greedy row is missing or could
+        not be scored has no entry.
     """
-    fields = [GREEDY_SESSION, "session_id", "uid", "final_reward", "base_reward", "main_valid", "classmate_valid"]
+    fields = [GREEDY_SESSION, "session_id", "uid", *GREEDY_FIELDS]
     rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
     columns = {name: _as_list(rows[name]) for name in fields}
-    sampled, greedy, rewards = [], [], {}
+    sampled, greedy, rewards = [], [], dict[str, Greedy]()
     for i, key in enumerate(batch.keys):
         if columns["session_id"][i] != columns[GREEDY_SESSION][i]:
             sampled.append(i)
             continue
         greedy.append(key)
-        if columns["main_valid"][i]:
-            which = "final_reward" if columns["classmate_valid"][i] else "base_reward"
-            rewards[columns["uid"][i]] = float(columns[which][i])
+        scored = Greedy.of_row({name: columns[name][i] for name in GREEDY_FIELDS}, config)
+        if scored is not None:
+            rewards[columns["uid"][i]] = scored
     if greedy:
         tq.kv_clear(keys=greedy, partition_id=batch.partition_id)
     kept = KVBatchMeta(
@@ -639,27 +635,6 @@ def narrow_masks(
         for mask in empty:
             mask[-1] = 1
     return {"response_mask": counted, "loss_mask": divisors}
-
-
-def row_metrics(infos: list[dict[str, float]]) -> dict[str, float]:
-    """Numbers of the step's real rows (spec section 7): `critic/<key>/*`, `response_length/*`, `classmate/*`.
-
-    Means, extremes and deviations skip the rows in which a key is no number.
-    """
-    metrics: dict[str, float] = {}
-    for key in infos[0] if infos else ():
-        if key.startswith("outcome_"):
-            continue
-        values = np.array([info[key] for info in infos], dtype=float)
-        values = values[np.isfinite(values)]
-        if values.size:
-            prefix = _LENGTHS.get(key, f"critic/{key}")
-            for name in ("mean", "max", "min", "std"):
-                metrics[f"{prefix}/{name}"] = float(getattr(values, name)())
-    clipped = [info["classmate_clip_ratio"] for info in infos if math.isfinite(info["classmate_clip_ratio"])]
-    if clipped:
-        metrics["response_length/classmate/clip_ratio"] = math.fsum(clipped) / len(clipped)
-    return metrics | scoring.aggregate_metrics(infos)
 
 
 def _split_extra_fields(extra_fields: list[Any]) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:

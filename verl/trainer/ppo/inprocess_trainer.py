@@ -27,6 +27,7 @@ from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.experimental.agent_loop.classmate_agent_loop import GREEDY_SESSION, ClassmateAgentLoop, partners
 from verl.protocol import DataProto
 from verl.trainer.ppo.advantage import row_fields
+from verl.trainer.ppo.advantage.rows import Greedy
 from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer, narrow_masks
 from verl.trainer.ppo.core_algos import agg_loss
 from verl.trainer.ppo.metric_utils import (
@@ -211,11 +212,8 @@ class InProcessTrainer(BaselineRayPPOTrainer):
     def _without_greedy(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The rows to train on; `remax` keeps the rewards of its greedy ones as baselines."""
         greedy = [row for row in rows if row["session_id"] == row[GREEDY_SESSION]]
-        self._greedy_rewards = {
-            row["uid"]: float(row["final_reward" if row["classmate_valid"] else "base_reward"])
-            for row in greedy
-            if row["main_valid"]
-        }
+        scored = {row["uid"]: Greedy.of_row(row, self.advantage_config) for row in greedy}
+        self._greedy = {uid: one for uid, one in scored.items() if one is not None}
         return [row for row in rows if row["session_id"] != row[GREEDY_SESSION]]
 
     def _validate(self) -> dict[str, float]:
@@ -226,8 +224,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         for prompts in self.val_dataloader:
             for row in self._answer(tu.get_tensordict(prompts), validate=True):
                 data_sources.append(row["data_source"])
-                info = row["extra_fields"]["reward_extra_info"] | {"reward": float(row["rm_scores"].sum())}
-                for name, value in info.items():
+                for name, value in row["extra_fields"]["reward_extra_info"].items():
                     columns[name].append(value)
         return self._val_metrics_update(data_sources, [], columns, [])
 

@@ -195,7 +195,7 @@ def test_parts_that_cancel_leave_no_noise_behind() -> None:
 @pytest.mark.parametrize("batch_norm", ["sequence", "token"])
 @pytest.mark.parametrize("opposed", [[0.0, 1.0, 0.0, 1.0], [0.001, 1.0, 0.0, 1.001]])
 def test_parts_that_cancel_do_not_blow_up_the_other_tokens(batch_norm: str, opposed: list[float]) -> None:
-    """The classmates say the opposite: nothing for the CoT, and the main part elsewhere at ten times its size at most."""
+    """Where the classmates say the opposite, the CoT gets nothing, the rest no more than ten times the main part."""
     base, classmate = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor(opposed)
     result = run(
         inputs(

@@ -38,7 +38,8 @@ def inputs(**changes) -> AdvantageInputs:
         "classmate_mask_BR": MASK * torch.tensor([1, 0, 0]),
         "group_B": np.array(list("aaabbb"), dtype=object),
         "values_BR": VALUES,
-        "greedy_reward_B": torch.tensor([0.5] * 3 + [0.25] * 3),
+        "greedy_base_B": torch.tensor([0.0] * 3 + [0.125] * 3),
+        "greedy_final_B": torch.tensor([0.5] * 3 + [0.25] * 3),
     }
     return AdvantageInputs(**values | changes)
 
@@ -47,7 +48,7 @@ def run(given: AdvantageInputs, estimator: str, **options) -> AdvantageResult:
     if estimator != "gae":
         given = dataclasses.replace(given, values_BR=None)
     if estimator != "remax":
-        given = dataclasses.replace(given, greedy_reward_B=None)
+        given = dataclasses.replace(given, greedy_base_B=None, greedy_final_B=None)
     config = AdvantageConfig(
         adv_estimator=estimator,  # type: ignore[arg-type]
         classmate_reward_weight=0.5,
@@ -89,7 +90,7 @@ def test_rows_that_are_left_out_say_nothing(estimator: str, kind: str) -> None:
     torch.testing.assert_close(result.advantages_BR[kept], run(alone, estimator).advantages_BR)
 
 
-@pytest.mark.parametrize("estimator", THEIRS)
+@pytest.mark.parametrize("estimator", [one for one in THEIRS if one != "remax"])
 def test_a_row_without_classmate_score_takes_part_with_its_main_reward(estimator: str) -> None:
     valid, garbage = ~flag(1, 4), torch.where(flag(1, 4), torch.tensor(math.nan), R + 0.5 * W)
     result = run(inputs(classmate_valid_B=valid, final_reward_B=garbage), estimator)
@@ -117,10 +118,27 @@ def test_remax_subtracts_the_greedy_rows_reward() -> None:
     expected = R + 0.5 * W - torch.tensor([0.5] * 3 + [0.25] * 3)
     assert result.tolist() == pytest.approx(expected.tolist())
     nan = math.nan
-    without = run(inputs(greedy_reward_B=torch.tensor([nan] * 3 + [0.25] * 3)), "remax")
+    lost = {
+        "greedy_base_B": torch.tensor([nan] * 3 + [0.125] * 3),
+        "greedy_final_B": torch.tensor([nan] * 3 + [0.25] * 3),
+    }
+    without = run(inputs(**lost), "remax")
     assert torch.equal(without.advantages_BR[:3], torch.zeros(3, 3))
     assert without.advantages_BR[3:, 0].tolist() == pytest.approx(expected[3:].tolist())
     assert without.metrics["classmate/groups_without_greedy"] == 1
+
+
+def test_remax_compares_like_with_like() -> None:
+    """A row without a classmate score, all rows of a step without them, or of a prompt whose greedy one has none: r."""
+    base = (R - torch.tensor([0.0] * 3 + [0.125] * 3)).tolist()
+    fused = (R + 0.5 * W - torch.tensor([0.5] * 3 + [0.25] * 3)).tolist()
+    one = run(inputs(classmate_valid_B=~flag(1)), "remax").advantages_BR[:, 0]
+    assert one.tolist() == pytest.approx([fused[0], base[1], *fused[2:]])
+    none = run(inputs(classmate_valid_B=torch.zeros(6, dtype=torch.bool)), "remax").advantages_BR[:, 0]
+    assert none.tolist() == pytest.approx(base)
+    greedy_final = torch.tensor([math.nan] * 3 + [0.25] * 3)
+    first = run(inputs(greedy_final_B=greedy_final), "remax").advantages_BR[:, 0]
+    assert first.tolist() == pytest.approx([*base[:3], *fused[3:]])
 
 
 def test_gae_and_what_the_critic_learns() -> None:

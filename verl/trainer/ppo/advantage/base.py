@@ -59,8 +59,10 @@ class AdvantageInputs:
     """Reward of each segment times gamma, float; NaN where it is missing or there is no such segment."""
     values_BR: torch.Tensor | None = None
     """The critic's values, for `gae`."""
-    greedy_reward_B: torch.Tensor | None = None
-    """F of the prompt's greedy response, for `remax`; NaN: it has none, and the row no advantage."""
+    greedy_base_B: torch.Tensor | None = None
+    """r of the prompt's greedy response, for `remax`; NaN: it has none, and the row no advantage."""
+    greedy_final_B: torch.Tensor | None = None
+    """F of the prompt's greedy response, for `remax`; NaN where it lacks a part."""
 
     @property
     def main_rows_B(self) -> torch.Tensor:
@@ -82,10 +84,13 @@ class AdvantageInputs:
 
     @property
     def fused_rows_B(self) -> torch.Tensor:
-        """Rows whose F holds all that the others' holds."""
-        if self.consistency_valid_B is None:
-            return self.classmate_rows_B
-        return self.classmate_rows_B & self.consistency_rows_B
+        """Rows whose F holds all that the others' holds, and what it is compared with."""
+        fused_B = self.classmate_rows_B
+        if self.consistency_valid_B is not None:
+            fused_B = fused_B & self.consistency_rows_B
+        if self.greedy_final_B is not None:
+            fused_B = fused_B & ~torch.isnan(self.greedy_final_B)
+        return fused_B
 
     def without_classmates(self) -> "AdvantageInputs":
         """The same rows with nothing but their main reward."""
@@ -139,7 +144,7 @@ def compute_advantage(inputs: AdvantageInputs, config: AdvantageConfig, algorith
         ConfigError: rewards per segment, but all tokens of a row are to carry one advantage.
     """
     # Not at the top: it needs the classes above.
-    from verl.trainer.ppo.advantage.metrics import reward_metrics
+    from verl.trainer.ppo.advantage.metrics import reward_metrics, token_deviation
     from verl.trainer.ppo.advantage.upstream import upstream_advantage
 
     ours = ESTIMATORS.get(config.adv_estimator)
@@ -159,6 +164,8 @@ def compute_advantage(inputs: AdvantageInputs, config: AdvantageConfig, algorith
         advantages_BR = torch.where(inputs.main_rows_B.unsqueeze(-1), tokens_BR, torch.zeros_like(tokens_BR))
         returns_BR = advantages_BR
     metrics = reward_metrics(inputs, config) | {"classmate/main_only_steps": float(main_only)}
+    for name, values_BR in (("advantages", advantages_BR), ("returns", returns_BR)):
+        metrics |= token_deviation(f"critic/{name}", inputs, values_BR)
     return AdvantageResult(advantages_BR=advantages_BR, returns_BR=returns_BR, metrics=metrics)
 
 

@@ -24,10 +24,16 @@ def reward_metrics(inputs: AdvantageInputs, config: AdvantageConfig) -> dict[str
     groups = len(groups_of(group_B, inputs.main_rows_B))
     usable = sum(len(rows) >= 2 for rows in groups_of(group_B, inputs.classmate_rows_B))
     metrics["classmate/excluded_groups"] = float(groups - usable)
-    if inputs.greedy_reward_B is not None:
-        without_B = inputs.main_rows_B & torch.isnan(inputs.greedy_reward_B)
+    if inputs.greedy_base_B is not None:
+        without_B = inputs.main_rows_B & torch.isnan(inputs.greedy_base_B)
         metrics["classmate/groups_without_greedy"] = float(len(groups_of(group_B, without_B)))
     return metrics
+
+
+def token_deviation(prefix: str, inputs: AdvantageInputs, values_BR: torch.Tensor) -> dict[str, float]:
+    """The deviation over the response tokens of rows that train; upstream tells mean, maximum and minimum."""
+    values = values_BR[inputs.response_mask_BR.bool() & inputs.main_rows_B.unsqueeze(-1)].float()
+    return {f"{prefix}/std": float(values.std(unbiased=False))} if len(values) else {}
 
 
 def _of_component(

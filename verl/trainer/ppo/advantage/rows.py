@@ -6,14 +6,36 @@ One decision: which fields a run's rows must have follows from its options, here
     >>> inputs = inputs_from_rows(rows.to_padded_tensor(), uids, padding_B, config)
 """
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs
+
+
+class Greedy(NamedTuple):
+    """Rewards of a prompt's greedy response, which `remax` samples as a baseline."""
+
+    base: float
+    """r."""
+    final: float
+    """F; NaN where it lacks a part."""
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any], config: AdvantageConfig) -> "Greedy | None":
+        """From the row's `GREEDY_FIELDS`; None if it could not be scored."""
+        if not row["main_valid"]:
+            return None
+        whole = row["classmate_valid"] and (row["consistency_valid"] or not config.add_consistency_reward)
+        return cls(float(row["base_reward"]), float(row["final_reward"]) if whole else math.nan)
+
+
+GREEDY_FIELDS = ("base_reward", "final_reward", "main_valid", "classmate_valid", "consistency_valid")
+"""Fields of a row that `Greedy.of_row` reads."""
 
 
 def row_fields(config: AdvantageConfig) -> list[str]:
@@ -37,7 +59,7 @@ def inputs_from_rows(
     padding_B: torch.Tensor,
     config: AdvantageConfig,
     *,
-    greedy_reward_B: torch.Tensor | None = None,
+    greedy: Mapping[str, Greedy] | None = None,
 ) -> AdvantageInputs:
     """The step's rows from padded tensors by field name.
 
@@ -46,7 +68,7 @@ def inputs_from_rows(
         group_B: uid of each row.
         padding_B: rows that only fill the batch.
         config: which parts there are.
-        greedy_reward_B: F of each prompt's greedy response, for `remax`.
+        greedy: rewards of the greedy responses by uid, for `remax`.
     """
     response_mask_BR = rows["response_mask"]
     width = response_mask_BR.shape[1]
@@ -59,8 +81,9 @@ def inputs_from_rows(
         more["segment_reward_BK"] = rows["segment_rewards"].float()
     if config.adv_estimator == "gae":
         more["values_BR"] = fit_width(rows["values"], width).float()
-    if greedy_reward_B is not None:
-        more["greedy_reward_B"] = greedy_reward_B.float()
+    if greedy is not None:
+        rewards = [greedy.get(uid, Greedy(math.nan, math.nan)) for uid in group_B]
+        more["greedy_base_B"], more["greedy_final_B"] = torch.tensor(rewards, dtype=torch.float32).unbind(-1)
     return AdvantageInputs(
         base_reward_B=rows["base_reward"].float(),
         classmate_reward_B=rows["classmate_reward"].float(),

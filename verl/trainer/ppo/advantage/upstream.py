@@ -1,7 +1,8 @@
 """Upstream's estimators (`gae`, `rloo`, `remax`, ...) on the fused reward.
 
 One decision: upstream knows neither failed nor padding rows, so it is shown the valid rows alone and its numbers are
-put back in place; the others get no advantage. A row without classmate score takes part with F = r (spec 3.3).
+put back in place; the others get no advantage. A row without classmate score takes part with F = r (spec 3.3), and
+`remax` then compares it with the greedy response's r.
 
     >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="rloo"), algorithm_node)
 """
@@ -32,8 +33,10 @@ def upstream_advantage(
     else:
         arguments |= {"index": inputs.group_B[rows.numpy()], "config": algorithm}
     if config.adv_estimator == "remax":
-        assert inputs.greedy_reward_B is not None
-        arguments["reward_baselines"] = inputs.greedy_reward_B[rows]
+        assert inputs.greedy_base_B is not None
+        assert inputs.greedy_final_B is not None
+        baseline_B = torch.where(inputs.fused_rows_B, inputs.greedy_final_B, inputs.greedy_base_B)
+        arguments["reward_baselines"] = baseline_B[rows]
 
     advantages_BR = torch.zeros_like(inputs.response_mask_BR, dtype=torch.float32)
     returns_BR = advantages_BR.clone() if inputs.values_BR is None else inputs.values_BR.float().clone()
@@ -47,8 +50,8 @@ def upstream_advantage(
 def _rows(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     """Numbers of the rows that upstream is shown."""
     shown_B = inputs.main_rows_B
-    if inputs.greedy_reward_B is not None:
-        shown_B = shown_B & ~torch.isnan(inputs.greedy_reward_B)
+    if inputs.greedy_base_B is not None:
+        shown_B = shown_B & ~torch.isnan(inputs.greedy_base_B)
     # Upstream's best of k needs two rows; for the other group estimators a single one is what the option says.
     needs_two = config.adv_estimator == "grpo_passk" or config.singleton_group == "zero"
     if config.adv_estimator in GROUP_ESTIMATORS and needs_two:

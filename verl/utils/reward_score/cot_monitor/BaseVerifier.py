@@ -39,6 +39,8 @@ class BaseVerifier(ABC):
     """Whether `compute_score` waits for something (a process, a server), so that it is called in a thread."""
     scored_by_reward_model: ClassVar[bool] = False
     """Whether the judge `hf_scoring` gives the score, without a prompt."""
+    compares_answers: ClassVar[bool] = True
+    """Whether one output can be the ground truth of another's, which the consistency reward asks for."""
 
     def configure(self, config: Any) -> None:  # noqa: B027
         """Given the typed node `reward_model` before rows are scored; for verifiers that have settings there."""
@@ -103,8 +105,9 @@ class BaseVerifier(ABC):
         return int(score is not None and score >= self.main_correct_threshold)
 
     def reference_answer(self, output: str) -> str | None:
-        """An output as ground truth for another's (the consistency reward); None if it gives no answer."""
-        return output.strip() or None
+        """An output as ground truth for another's (the consistency reward); None if it gives no answer, or where the
+        verifier compares none."""
+        return (output.strip() or None) if self.compares_answers else None
 
     def compute_metrics(
         self, predicted: Sequence[float | None], truth: Sequence[float | None]

@@ -48,13 +48,10 @@ class JudgedVerifier(BaseVerifier):
     reward_type: ClassVar[Literal["binary", "non_binary"]] = "non_binary"
     reward_range: ClassVar[tuple[float | None, float | None]] = (1.0, 10.0)
     main_correct_threshold: ClassVar[float] = 5.5
+    compares_answers: ClassVar[bool] = False
     rubric: ClassVar[str]
     """Name of the text file beside this one, without its ending."""
 
     def format_llm_judge_prompt(self, question: str, output: str) -> str | None:
         """The rubric, the question and the output."""
         return judge_prompt(self.rubric, question, output)
-
-    def reference_answer(self, output: str) -> str | None:
-        """None: a judge compares with no truth, so there is none to make of an output."""
-        return None

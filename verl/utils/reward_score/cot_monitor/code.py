@@ -88,6 +88,7 @@ class CodeVerifier(BaseVerifier):
 
     reward_description = "1 if the program in the answer passes all tests, else 0"
     blocking = True
+    compares_answers = False
 
     _config = ClassmateRewardModelConfig()
 

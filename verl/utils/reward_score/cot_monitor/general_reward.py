@@ -21,7 +21,4 @@ class GeneralRewardVerifier(BaseVerifier):
     main_correct_threshold: ClassVar[float] = math.nan
     reward_description = "the score of a reward model: the higher, the better the answer as a whole"
     scored_by_reward_model: ClassVar[bool] = True
-
-    def reference_answer(self, output: str) -> str | None:
-        """None: a reward model compares with no truth."""
-        return None
+    compares_answers: ClassVar[bool] = False
