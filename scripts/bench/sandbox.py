@@ -56,13 +56,14 @@ class Load:
 
 
 def put_under_load(url: str, *, clients: int, seconds: float) -> Load:
-    """`clients` threads ask for `seconds`, one request after the other each; what they have begun is counted."""
+    """`clients` threads ask for `seconds`, one request after the other each, and until they have been answered once;
+    what they have begun is counted."""
     load, lock, end = Load(), threading.Lock(), time.monotonic() + seconds
 
     def ask(first: int) -> None:
         with requests.Session() as session:
             turn = first
-            while time.monotonic() < end:
+            while turn == first or time.monotonic() < end:
                 asked, right = PROGRAMS[turn % len(PROGRAMS)]
                 kind = "test_program_stdio" if isinstance(asked["tests"][0], dict) else "test_program"
                 start = time.monotonic()
@@ -71,6 +72,7 @@ def put_under_load(url: str, *, clients: int, seconds: float) -> Load:
                 except requests.RequestException as error:
                     with lock:
                         load.wrong[f"no answer: {type(error).__name__}"] += 1
+                    turn += 1
                     continue
                 wait = time.monotonic() - start
                 with lock:
@@ -85,7 +87,7 @@ def put_under_load(url: str, *, clients: int, seconds: float) -> Load:
 
     def look() -> None:
         with requests.Session() as session:
-            while time.monotonic() < end:
+            while not load.health or time.monotonic() < end:
                 start = time.monotonic()
                 session.get(f"{url}/health", timeout=60).raise_for_status()
                 load.health.append(time.monotonic() - start)

@@ -56,7 +56,7 @@ def judge_keys(url: str) -> list[str]:
         "reward_model.llm_judge_backend_type=openai",
         f"reward_model.llm_judge_model_name={MODEL}",
         f"reward_model.llm_judge_base_url={url}/v1",
-        "reward_model.llm_judge_timeout=3",
+        "reward_model.llm_judge_timeout=15",
         "reward_model.llm_judge_max_retries=2",
     ]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.hosting import hosting
 from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, rows, settings, start, steps
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.long
 STEPS, KILLED, RESTARTED = 8, 3, 6
 
 

@@ -16,6 +16,7 @@ from tests.e2e.tiny import TinyWorld, make_tiny_world
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(2500),
     pytest.mark.skipif(torch.cuda.is_available(), reason="the overrides are those of a machine without an accelerator"),
 ]
 DOC = Path(__file__).parents[2] / "docs" / "upstream_on_cpu.md"
@@ -62,7 +63,7 @@ def train(world: TinyWorld, folder: Path, engine: str, ranks: int, steps: int) -
         "VERL_FILE_LOGGER_PATH": str(metrics),
     }
     with (folder / "log").open("w") as log:
-        done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, stdout=log, stderr=log, timeout=600)
+        done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, stdout=log, stderr=log, timeout=1200)
     assert done.returncode == 0, (folder / "log").read_text()[-5000:]
     return Run(folder=folder, metrics=[json.loads(line)["data"] for line in metrics.read_text().splitlines()])
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, finished, rows, settings, steps
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def test_policy_and_a_classmate_on_vllm(world: World, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ working folder, arguments and output. Ray may not start in it: a run that gets s
     >>> result.code, result.stderr
 """
 
+import contextlib
+import math
 import multiprocessing
 import os
 import sys
@@ -33,13 +35,14 @@ class Result:
     stderr: str
     """Standard error."""
     seconds: float
-    """Wall time without `import verl`, which the fork server does before the first run."""
+    """Processor time without `import verl`, which the fork server does before the first run; the clock would count what
+    runs beside it. NaN of a run that started Ray."""
     left_behind: list[str]
     """What lies in the working folder afterwards."""
 
 
 def _enter(
-    started: Connection,
+    report: Connection,
     arguments: list[str],
     cwd: str,
     output: str,
@@ -47,7 +50,7 @@ def _enter(
     trainer: str,
     environment: dict[str, str],
 ) -> None:
-    started.send(True)
+    began = time.process_time()
     os.chdir(cwd)
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(os.path.join(output, name), os.O_CREAT | os.O_WRONLY | os.O_TRUNC), number)
@@ -61,7 +64,10 @@ def _enter(
     constants.HF_HUB_OFFLINE = bool(os.environ.get("HF_HUB_OFFLINE"))
     ray.init = lambda *_, **__: os._exit(RAY_WAS_STARTED)
     sys.argv = ["launch", *arguments]
-    launch.entry(config, trainer_name=trainer)
+    try:
+        launch.entry(config, trainer_name=trainer)
+    finally:
+        report.send(time.process_time() - began)
 
 
 def run_entry(
@@ -82,11 +88,11 @@ def run_entry(
     )
     process.start()
     writer.close()
-    reader.recv()
-    began = time.monotonic()
-    process.join(120)
-    seconds = time.monotonic() - began
+    process.join(300)
     assert process.exitcode is not None, "the entry point hangs"
+    seconds = math.nan
+    with contextlib.suppress(EOFError):
+        seconds = reader.recv()
     return Result(
         code=process.exitcode,
         stdout=(output / "stdout").read_text(),

@@ -44,7 +44,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 30) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 300) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
@@ -67,7 +67,7 @@ def ask(
             stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=300,
         )
     assert eventually(lambda: out.read_text().endswith("\n")), out.read_text()
     return json.loads(out.read_text()), done
@@ -153,13 +153,13 @@ def test_ray_works_with_forks(server: ForkServer) -> None:
         assert dark_about == [own.pid, "dark"]
 
         os.kill(pid, signal.SIGKILL)
-        restarted, parent, _ = ray.get(dark.about.remote(), timeout=60)
+        restarted, parent, _ = ray.get(dark.about.remote(), timeout=300)
         assert restarted != pid
         assert parent == own.pid
 
         own.close()
         late = Worker.remote()
-        late_pid, _, late_shade = ray.get(late.about.remote(), timeout=60)
+        late_pid, _, late_shade = ray.get(late.about.remote(), timeout=300)
         assert late_shade == "dark", "without a server, workers start the ordinary way"
         assert ray.get(dark.about.remote())[0] == restarted, "and those that are there outlive it"
     finally:

@@ -212,9 +212,7 @@ def test_kill_while_writing_leaves_whole_files(tmp_path):
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    for _ in range(50):
-        if (tmp_path / "run" / "rollouts" / "step_1.jsonl").exists():
-            break
+    while not (tmp_path / "run" / "rollouts" / "step_1.jsonl").exists():
         psutil.Process(process.pid).cpu_percent(interval=0.05)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,6 +1,7 @@
 """Classmates as Ray actors: what a request gets back, and what becomes of an engine that dies."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -120,8 +121,7 @@ def outcomes(replies: list[Reply]) -> list[Outcome]:
 
 @pytest.mark.slow
 def test_requests_and_their_outcomes(start: Start) -> None:
-    running = start(2, classmate_request_timeout=3.0)
-
+    running = start(2)
     replies = running.ask(seeds=(1, 2, 3, 1))
     assert outcomes(replies) == [Outcome.ok] * 4
     assert len({reply.token_ids for reply in replies}) == 3
@@ -140,7 +140,8 @@ def test_requests_and_their_outcomes(start: Start) -> None:
 
     engine = running.process()
     engine.send_signal(signal.SIGSTOP)
-    (late,) = running.ask()
+    impatient = dataclasses.replace(running.reward, classmate_request_timeout=1.0)
+    (late,) = dataclasses.replace(running, reward=impatient).ask()
     engine.send_signal(signal.SIGCONT)
     assert (late.outcome, late.token_ids) == (Outcome.timeout, ())
     assert outcomes(running.ask()) == [Outcome.ok], "late once is not dead"

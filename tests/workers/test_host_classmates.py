@@ -67,10 +67,10 @@ class Launcher:
         self.servers = psutil.Process(self.process.pid).children(recursive=True)
 
     def ends(self) -> int:
-        self.process.join(60)
+        self.process.join(300)
         code = self.process.exitcode
         assert code is not None, f"the launcher does not end:\n{self.said}"
-        _, alive = psutil.wait_procs(self.servers, timeout=20)
+        _, alive = psutil.wait_procs(self.servers, timeout=60)
         assert not alive, "servers outlive the launcher"
         return code
 

@@ -40,7 +40,13 @@ def _generate(engine: HFEngine, requests: list[tuple[Prompt, SamplingParams]]) -
     """Outputs (or errors) of requests that arrive together."""
 
     async def run() -> list[Any]:
-        tasks = (engine.generate(prompt, params, str(index)) for index, (prompt, params) in enumerate(requests))
+        engine.hold("arriving")
+        tasks = [
+            asyncio.create_task(engine.generate(prompt, params, str(index)))
+            for index, (prompt, params) in enumerate(requests)
+        ]
+        await asyncio.sleep(0)  # all have been submitted
+        engine.release("arriving")
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     return asyncio.run(run())

@@ -122,7 +122,7 @@ def test_a_thought_before_the_answer_is_not_the_answer() -> None:
 def test_what_passes_is_asked_for_again_and_what_lasts_is_a_failure(
     action: str, failure: str, outcome: Outcome
 ) -> None:
-    timeout = 0.5 if action == "hang" else 20.0
+    timeout = 2.0 if action == "hang" else 20.0
     stand_in = StandInJudge(plan=lambda prompt, times: "ok" if "passes" in prompt and times > 2 else action)
     with judging(stand_in, timeout=timeout) as judge:
         passes, lasts = ask(judge, "This passes.", "This lasts.")
@@ -188,7 +188,7 @@ def test_an_error_never_shows_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_more_calls_at_a_time_than_allowed() -> None:
     stand_in = StandInJudge()
-    stand_in.hold = 0.05
+    stand_in.hold = 0.3
     with serving(stand_in.app, name=MODEL) as server:
         config = reward(server.url, max_concurrency=9)
         judge = make_judge(config.judge(validate=False), config, processes=3)
