@@ -136,6 +136,15 @@ MISTAKES = {
         ],
         ["use_classmate_condition=always", "use_classmate_main_cond=no_classmate", "disagree"],
     ),
+    "classmates of two keys": (
+        ["reward_model.classmates=[{{model: a}}]", f"{CLASSMATES}=[b]"],
+        ["name different models; write only one of the two, and null"],
+    ),
+    "weights apart from the classmates": (
+        ["reward_model.classmates=[{{model: {world}/model}}]", "reward_model.classmate_weights=[3]"],
+        ["classmate_weights: belongs to classmate_model_name_or_path_list", "{model: A, weight: 3}"],
+    ),
+    "switch of an old name": (["reward_model.classmate_use_vllm=yes"], ["expected true or false, got 'yes'"]),
     "no classmate": ([f"{CLASSMATES}=[]"], ["no classmate", "classmate_model_name_or_path_list="]),
     "missing data file": (["data.train_files=/nowhere/x.parquet"], ["data.train_files", "does not exist"]),
     "data file not set": (["data.val_files=null"], ["data.val_files is empty"]),
@@ -222,6 +231,14 @@ def test_the_command_line_without_a_mistake_gets_to_ray(world, tmp_path):
     result = run_entry(arguments(world), folder=tmp_path)
     assert (result.code, result.stderr) == (RAY_WAS_STARTED, "")
     assert result.left_behind == ["outputs"]
+
+
+def test_classmates_that_are_typed_replace_the_list_of_yaml_and_script(world, tmp_path):
+    typed = [f"reward_model.classmates=[{{model: {world}/model, weight: 3}}]"]
+    without_list = [text for text in arguments(world) if not text.startswith(CLASSMATES)]
+    for number, before in enumerate((without_list, arguments(world))):
+        result = run_entry([*before, *typed], folder=tmp_path / str(number))
+        assert (result.code, result.stderr) == (RAY_WAS_STARTED, "")
 
 
 @pytest.mark.parametrize("config", ["qwen_ppo_trainer", "qwen_classmate_cot_ppo_trainer"])
