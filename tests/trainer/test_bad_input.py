@@ -128,6 +128,8 @@ MISTAKES = {
     "no key=value": (["train"], ["'train' cannot be read", "key=value"]),
     "several values": (["data.train_batch_size=4,8"], ["Ambiguous value", "key=[value1,value2]", "quote the value"]),
     "sweep": (["--multirun", "data.train_batch_size=4,8"], ["one command trains one run"]),
+    "sweep by key": (["hydra.mode=MULTIRUN", "data.seed=1,2"], ["hydra.mode=MULTIRUN: one command trains one run"]),
+    "own folder that does not exist": (["--config-dir=/nowhere"], ["--config-dir=/nowhere does not exist"]),
     "open bracket": (["data.train_files=[a,b"], ["cannot be read"]),
     "two spellings that disagree": (
         [
@@ -195,6 +197,10 @@ MISTAKES = {
     "text for an integer": (["data.train_batch_size=abc"], ["data.train_batch_size", "integer", "'abc'"]),
     "text for a number": (["actor_rollout_ref.actor.optim.lr=fast"], ["optim.lr", "a number", "'fast'"]),
     "text for a switch": (["trainer.val_before_train=maybe"], ["val_before_train", "true or false", "'maybe'"]),
+    "text for a switch that is called a mode": (
+        ["algorithm.rollout_correction.bypass_mode=no"],
+        ["bypass_mode: expected true or false, got 'no'"],
+    ),
     "wrong type of ours": (["reward_model.classmate_batch_size=many"], ["classmate_batch_size", "an integer"]),
     "zero rollouts": (["actor_rollout_ref.rollout.n=0"], ["rollout.n", "1 or more"]),
     "unknown key added": (["+actor_rollout_ref.rollout.xyzzy=1"], ["verl refuses", "xyzzy"]),
@@ -231,6 +237,13 @@ def test_the_command_line_without_a_mistake_gets_to_ray(world, tmp_path):
     result = run_entry(arguments(world), folder=tmp_path)
     assert (result.code, result.stderr) == (RAY_WAS_STARTED, "")
     assert result.left_behind == ["outputs"]
+
+
+def test_a_name_may_be_a_number(world, tmp_path):
+    names = ["trainer.project_name=2026", "trainer.experiment_name=20261122_1"]
+    result = run_entry([*arguments(world), *names], folder=tmp_path)
+    assert (result.code, result.stderr) == (RAY_WAS_STARTED, "")
+    assert len(list((tmp_path / "cwd/outputs/2026/20261122_1").iterdir())) == 1
 
 
 def test_classmates_that_are_typed_replace_the_list_of_yaml_and_script(world, tmp_path):
