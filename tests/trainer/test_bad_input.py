@@ -129,7 +129,6 @@ MISTAKES = {
     "several values": (["data.train_batch_size=4,8"], ["Ambiguous value", "key=[value1,value2]", "quote the value"]),
     "sweep": (["--multirun", "data.train_batch_size=4,8"], ["one command trains one run"]),
     "sweep by key": (["hydra.mode=MULTIRUN", "data.seed=1,2"], ["hydra.mode=MULTIRUN: one command trains one run"]),
-    "own folder that does not exist": (["--config-dir=/nowhere"], ["--config-dir=/nowhere does not exist"]),
     "open bracket": (["data.train_files=[a,b"], ["cannot be read"]),
     "two spellings that disagree": (
         [
@@ -172,6 +171,15 @@ MISTAKES = {
         ["8 prompts are longer", "filter_overlong_prompts=true"],
     ),
     "batch larger than the data": (["data.train_batch_size=64"], ["has 8 rows, fewer than"]),
+    "batch larger than what is kept of the data": (
+        ["data.train_max_samples=2"],
+        ["data.train_max_samples=2 keeps fewer rows than data.train_batch_size=4", "-1 for all rows"],
+    ),
+    "batch larger than what fits of the data": (
+        ["data.train_files={world}/mixed.parquet", "data.train_batch_size=12"],
+        ["8 of 16 prompts fit data.max_prompt_length=48, fewer than data.train_batch_size=12"],
+    ),
+    "data limit not set": (["data.val_max_samples=null"], ["data.val_max_samples", "-1 for all rows"]),
     "mini-batch larger than the batch": (
         ["actor_rollout_ref.actor.ppo_mini_batch_size=8"],
         ["ppo_mini_batch_size=8 is larger than"],
@@ -193,6 +201,8 @@ MISTAKES = {
         ["trainer.default_local_dir", "cannot be written"],
     ),
     "output folder that nobody can make": (["trainer.default_local_dir=/proc/run"], ["cannot be written"]),
+    "no name": (["trainer.project_name=null"], ["trainer.project_name: expected text, got None"]),
+    "key taken out": (["~trainer.console"], ["trainer.console is missing"]),
     "unknown logger": (["trainer.logger=[wandbb]"], ["'wandbb' is not known", "wandb"]),
     "text for an integer": (["data.train_batch_size=abc"], ["data.train_batch_size", "integer", "'abc'"]),
     "text for a number": (["actor_rollout_ref.actor.optim.lr=fast"], ["optim.lr", "a number", "'fast'"]),
@@ -202,6 +212,11 @@ MISTAKES = {
         ["bypass_mode: expected true or false, got 'no'"],
     ),
     "wrong type of ours": (["reward_model.classmate_batch_size=many"], ["classmate_batch_size", "an integer"]),
+    "text for a number of steps": (
+        ["trainer.total_training_steps=abc"],
+        ["trainer.total_training_steps", "an integer of 1 or more, or null", "'abc'"],
+    ),
+    "no epoch": (["trainer.total_epochs=0"], ["trainer.total_epochs", "1 or more"]),
     "zero rollouts": (["actor_rollout_ref.rollout.n=0"], ["rollout.n", "1 or more"]),
     "unknown key added": (["+actor_rollout_ref.rollout.xyzzy=1"], ["verl refuses", "xyzzy"]),
     "no judge": (

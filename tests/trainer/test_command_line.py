@@ -116,6 +116,7 @@ def test_home_is_put_in_once_for_everybody(monkeypatch):
     assert list(reward.classmate_model_name_or_path_list) == ["/home/me/a", "b"]
     assert list(config.data.train_files) == ["/home/me/x.parquet", "/y.parquet"]
     assert config.trainer.experiment_name == "a~/b"
+    assert config.skip.rollout.dump_dir.startswith("~/")
     listed = composed("reward_model.classmates=[{model: '~/a'}]")
     assert listed.reward_model.classmates[0].model == "/home/me/a"
 

@@ -36,6 +36,9 @@ _EXPECTED = {bool: "true or false", int: "an integer", float: "a number"}
 _FREE_TEXT = ("name", "path", "dir", "files", "strategy")
 """Endings of keys whose values are text by nature, so that their defaults need not be looked up."""
 
+_NODES_WITH_FILES = ("actor_rollout_ref.model", "critic.model", "data", "reward", "reward_model", "trainer")
+"""Where users name models and files. Upstream's own `~/` elsewhere stays: a run may be resumed from another home."""
+
 _NAMES = ("trainer.project_name", "trainer.experiment_name", "trainer.default_local_dir")
 """Keys whose values are text even where they look like numbers."""
 
@@ -130,7 +133,7 @@ def _quoted_name(override: str) -> str:
 def compose(config_name: str, arguments: list[str]) -> DictConfig | None:
     """The composed config of `arguments`, which must be those in `sys.argv`; None when a flag asked for something else.
 
-    `~/` at the beginning of a text becomes the home folder here, once: not all who open a file later know it.
+    `~/` before a model or a file becomes the home folder here, once: not all who open it later know what it means.
 
     Args:
         config_name: the primary YAML file used when `--config-name` is not given.
@@ -155,7 +158,7 @@ def compose(config_name: str, arguments: list[str]) -> DictConfig | None:
         loader = _loader(flags)
         config = _load(loader, name, flags.overrides)
         _check_types(config, flags.overrides, loader, name)
-        _expand_home(config, OmegaConf.to_container(config))
+        _expand_home(config)
     except ConfigError:
         raise
     except (hydra.errors.HydraException, OmegaConfBaseException, ValueError) as error:
@@ -185,10 +188,17 @@ def _load(loader: ConfigLoaderImpl, config_name: str, overrides: list[str]) -> D
     return config
 
 
-def _expand_home(node: Any, plain: Any) -> None:
+def _expand_home(config: DictConfig) -> None:
+    for key in _NODES_WITH_FILES:
+        node = OmegaConf.select(config, key)
+        if OmegaConf.is_config(node):
+            _expand_texts(node, OmegaConf.to_container(node))
+
+
+def _expand_texts(node: Any, plain: Any) -> None:
     for key, value in plain.items() if isinstance(plain, dict) else enumerate(plain):
         if isinstance(value, dict | list):
-            _expand_home(node[key], value)
+            _expand_texts(node[key], value)
         elif isinstance(value, str) and value.startswith("~/"):
             node[key] = os.path.expanduser(value)
 
