@@ -78,6 +78,11 @@ def test_text_for_a_switch_is_refused_whatever_its_name(typed):
         composed(typed)
 
 
+def test_text_for_a_switch_is_refused_whatever_it_holds():
+    with pytest.raises(ConfigError, match=r"val_before_train: expected true or false, got 'n/a'"):
+        composed("trainer.val_before_train=n/a")
+
+
 @pytest.mark.parametrize("hardware", ["cpu", "gpu"])
 @pytest.mark.parametrize("config", ["classmate_cot_ppo_trainer", "qwen_ppo_trainer"])
 def test_no_number_or_switch_has_a_name_that_is_taken_for_text(config, hardware):

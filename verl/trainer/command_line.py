@@ -57,6 +57,7 @@ the keys that a run needs
   trainer.total_training_steps=N trainer.default_local_dir=FOLDER
 
 flags
+  --config-dir FOLDER   YAML files of your own, for --config-name
   --cfg job             all keys with their values, verl's too
   --info defaults       the YAML files that they come from
   --hydra-help          Hydra's other flags
@@ -131,13 +132,14 @@ def _quoted_name(override: str) -> str:
 
 
 def compose(config_name: str, arguments: list[str]) -> DictConfig | None:
-    """The composed config of `arguments`, which must be those in `sys.argv`; None when a flag asked for something else.
+    """The composed config of `arguments`; None when a flag asked for something else.
 
     `~/` before a model or a file becomes the home folder here, once: not all who open it later know what it means.
 
     Args:
         config_name: the primary YAML file used when `--config-name` is not given.
-        arguments: what `prepare_overrides` returned.
+        arguments: what `prepare_overrides` returned. Flags that show something are read from `sys.argv`, which must
+            hold the same.
 
     Raises:
         ConfigError: for whatever Hydra refuses, and for text where a number or a switch belongs.
@@ -236,7 +238,7 @@ def _check_types(config: DictConfig, overrides: list[str], loader: ConfigLoaderI
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
         value = OmegaConf.select(config, key, throw_on_missing=False) if "=" in override else None
-        if isinstance(value, str) and "/" not in value and not key.endswith(_FREE_TEXT) and not _is_typed(key):
+        if isinstance(value, str) and not key.endswith(_FREE_TEXT) and not _is_typed(key):
             texts[key] = value
     if not texts:
         return

@@ -78,7 +78,7 @@ def _kept(rows: int, most: int) -> int:
 
 
 def _check_file(data: Mapping[str, Any], key: str, name: str) -> int:
-    if not Path(name).expanduser().is_file():
+    if not Path(name).is_file():
         raise ConfigError(f"data.{key}={name} does not exist; make it with a module of verl.data_preprocessing")
     rows, schema = _open(key, name)
     if rows == 0:
@@ -94,7 +94,7 @@ def _open(key: str, name: str) -> tuple[int, Any]:
     import pyarrow.json
     import pyarrow.parquet
 
-    path = Path(name).expanduser()
+    path = Path(name)
     try:
         if path.suffix in (".json", ".jsonl"):
             table = pyarrow.json.read_json(path)
@@ -147,7 +147,7 @@ def has_question(key: str, name: str) -> bool:
 
 
 def _sources(name: str) -> list[str]:
-    return sorted({str(value) for value in _column(Path(name).expanduser(), "data_source")})
+    return sorted({str(value) for value in _column(Path(name), "data_source")})
 
 
 def _check_data_sources(key: str, name: str) -> None:
@@ -274,7 +274,7 @@ def _lengths(data: Mapping[str, Any], names: list[str], tokenizer: Any) -> Itera
     arguments = dict(data["apply_chat_template_kwargs"] or {})
     seen, refusal = 0, None
     for name in names:
-        for messages in _column(Path(name).expanduser(), data["prompt_key"]):
+        for messages in _column(Path(name), data["prompt_key"]):
             try:
                 text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **arguments)
             except Exception as error:
