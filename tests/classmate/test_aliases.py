@@ -39,7 +39,8 @@ GENERATION = "reward_model.classmate_generation_configs"
         ("reward_model.classmate_use_vllm=True", "reward_model.classmate_backend=vllm"),
         ("reward_model.reward_manager=classmate_cot", "reward_model.reward_manager=classmate_cot"),
         ("reward_model.classmate_vllm_configs.tensor_parallel_size=2",) * 2,
-        ("reward_model.classmates=[{model: a}]",) * 2,
+        ("reward_model.classmates=[]",) * 2,
+        ("~reward_model.classmates",) * 2,
         ("actor_rollout_ref.model.model_path=m", "actor_rollout_ref.model.path=m"),
         ("actor_rollout_ref.model.path=m", "actor_rollout_ref.model.path=m"),
         ("algorithm.adv_estimator=gdpo", "algorithm.adv_estimator=gdpo_classmate"),
@@ -62,6 +63,29 @@ def test_spellings(typed: str, canonical: str) -> None:
 
 def test_a_switch_that_is_null_changes_nothing() -> None:
     assert resolve_aliases(["reward_model.classmate_use_vllm=null"]) == []
+
+
+@pytest.mark.parametrize("key", ["reward_model.classmate_use_vllm", "reward_model.user_tinker_llm_judge"])
+@pytest.mark.parametrize("value", ["1", "yes", "no", "vllm", ""])
+def test_a_switch_is_true_false_or_null(key: str, value: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        resolve_aliases([f"{key}={value}"])
+    assert str(error.value) == f"{key}: expected true or false, got {value!r}"
+
+
+def test_classmates_that_are_typed_replace_a_list_that_is_not_or_was_before() -> None:
+    classmates, models = "reward_model.classmates=[{model: a}]", f"{REWARD}.classmate_model_name_or_path_list"
+    null = f"{models}=null"
+    assert resolve_aliases([classmates]) == [classmates, null]
+    assert resolve_aliases([f"+{classmates}"]) == [f"++{classmates}", null]
+    assert resolve_aliases([f"{models}=[b]", classmates, "data.seed=1"]) == [
+        f"{models}=[b]",
+        classmates,
+        "data.seed=1",
+        null,
+    ]
+    # Typed behind, the list is no default of somebody's: the config compares the two.
+    assert resolve_aliases([classmates, f"{models}=[b]"]) == [classmates, f"{models}=[b]"]
 
 
 def test_drgrpo_is_a_recipe() -> None:

@@ -195,7 +195,22 @@ MISTAKES = [
     (reward_options() | {"classmate_replicas": 0}, "reward_model.classmate_replicas: 0 is too small; write 1 or more"),
     (reward_options(self_play="live"), f"{NODE}.self_play: no policy is named; write {NODE}.self_play_model=MODEL"),
     ({"classmates": [{"model": "a", "weight": 0}]}, "all weights are 0; write a weight above 0"),
-    ({"classmates": [{"model": "c"}], **reward_options()}, "name different models; write only one of the two"),
+    (
+        {"classmates": [{"model": "c"}], **reward_options()},
+        "name different models; write only one of the two, and null for a list that a YAML gives",
+    ),
+    (
+        {"classmates": [{"model": "a"}, {"model": "b"}], **reward_options(classmate_weights=[3.0, 1.0])},
+        "classmate_weights: belongs to classmate_model_name_or_path_list; with reward_model.classmates write null, and "
+        "each weight with its classmate: [{model: A, weight: 3}, {model: B, weight: 1}]",
+    ),
+    (
+        {
+            "classmates": [{"model": "a"}],
+            **reward_options(classmate_model_name_or_path_list=None, classmate_weights=[2.0]),
+        },
+        "classmate_weights: belongs to classmate_model_name_or_path_list",
+    ),
     (reward_options(classmate_model_name_or_path_list="a"), "expected a list, got 'a'; write [a]"),
     (reward_options(classmate_model_name_or_path_list=[]), "no classmate is given; write"),
     (reward_options(classmate_weights=[1.0]), "1 weights for 2 entries"),

@@ -128,6 +128,7 @@ MISTAKES = {
     "no key=value": (["train"], ["'train' cannot be read", "key=value"]),
     "several values": (["data.train_batch_size=4,8"], ["Ambiguous value", "key=[value1,value2]", "quote the value"]),
     "sweep": (["--multirun", "data.train_batch_size=4,8"], ["one command trains one run"]),
+    "sweep by key": (["hydra.mode=MULTIRUN", "data.seed=1,2"], ["hydra.mode=MULTIRUN: one command trains one run"]),
     "open bracket": (["data.train_files=[a,b"], ["cannot be read"]),
     "two spellings that disagree": (
         [
@@ -136,6 +137,15 @@ MISTAKES = {
         ],
         ["use_classmate_condition=always", "use_classmate_main_cond=no_classmate", "disagree"],
     ),
+    "classmates of two keys": (
+        ["reward_model.classmates=[{{model: a}}]", f"{CLASSMATES}=[b]"],
+        ["name different models; write only one of the two, and null"],
+    ),
+    "weights apart from the classmates": (
+        ["reward_model.classmates=[{{model: {world}/model}}]", "reward_model.classmate_weights=[3]"],
+        ["classmate_weights: belongs to classmate_model_name_or_path_list", "{model: A, weight: 3}"],
+    ),
+    "switch of an old name": (["reward_model.classmate_use_vllm=yes"], ["expected true or false, got 'yes'"]),
     "no classmate": ([f"{CLASSMATES}=[]"], ["no classmate", "classmate_model_name_or_path_list="]),
     "missing data file": (["data.train_files=/nowhere/x.parquet"], ["data.train_files", "does not exist"]),
     "data file not set": (["data.val_files=null"], ["data.val_files is empty"]),
@@ -161,6 +171,15 @@ MISTAKES = {
         ["8 prompts are longer", "filter_overlong_prompts=true"],
     ),
     "batch larger than the data": (["data.train_batch_size=64"], ["has 8 rows, fewer than"]),
+    "batch larger than what is kept of the data": (
+        ["data.train_max_samples=2"],
+        ["data.train_max_samples=2 keeps fewer rows than data.train_batch_size=4", "-1 for all rows"],
+    ),
+    "batch larger than what fits of the data": (
+        ["data.train_files={world}/mixed.parquet", "data.train_batch_size=12"],
+        ["8 of 16 prompts fit data.max_prompt_length=48, fewer than data.train_batch_size=12"],
+    ),
+    "data limit not set": (["data.val_max_samples=null"], ["data.val_max_samples", "-1 for all rows"]),
     "mini-batch larger than the batch": (
         ["actor_rollout_ref.actor.ppo_mini_batch_size=8"],
         ["ppo_mini_batch_size=8 is larger than"],
@@ -182,11 +201,22 @@ MISTAKES = {
         ["trainer.default_local_dir", "cannot be written"],
     ),
     "output folder that nobody can make": (["trainer.default_local_dir=/proc/run"], ["cannot be written"]),
+    "no name": (["trainer.project_name=null"], ["trainer.project_name: expected text, got None"]),
+    "key taken out": (["~trainer.console"], ["trainer.console is missing"]),
     "unknown logger": (["trainer.logger=[wandbb]"], ["'wandbb' is not known", "wandb"]),
     "text for an integer": (["data.train_batch_size=abc"], ["data.train_batch_size", "integer", "'abc'"]),
     "text for a number": (["actor_rollout_ref.actor.optim.lr=fast"], ["optim.lr", "a number", "'fast'"]),
     "text for a switch": (["trainer.val_before_train=maybe"], ["val_before_train", "true or false", "'maybe'"]),
+    "text for a switch that is called a mode": (
+        ["algorithm.rollout_correction.bypass_mode=no"],
+        ["bypass_mode: expected true or false, got 'no'"],
+    ),
     "wrong type of ours": (["reward_model.classmate_batch_size=many"], ["classmate_batch_size", "an integer"]),
+    "text for a number of steps": (
+        ["trainer.total_training_steps=abc"],
+        ["trainer.total_training_steps", "an integer of 1 or more, or null", "'abc'"],
+    ),
+    "no epoch": (["trainer.total_epochs=0"], ["trainer.total_epochs", "1 or more"]),
     "zero rollouts": (["actor_rollout_ref.rollout.n=0"], ["rollout.n", "1 or more"]),
     "unknown key added": (["+actor_rollout_ref.rollout.xyzzy=1"], ["verl refuses", "xyzzy"]),
     "no judge": (
@@ -222,6 +252,21 @@ def test_the_command_line_without_a_mistake_gets_to_ray(world, tmp_path):
     result = run_entry(arguments(world), folder=tmp_path)
     assert (result.code, result.stderr) == (RAY_WAS_STARTED, "")
     assert result.left_behind == ["outputs"]
+
+
+def test_a_name_may_be_a_number(world, tmp_path):
+    names = ["trainer.project_name=2026", "trainer.experiment_name=20261122_1"]
+    result = run_entry([*arguments(world), *names], folder=tmp_path)
+    assert (result.code, result.stderr) == (RAY_WAS_STARTED, "")
+    assert len(list((tmp_path / "cwd/outputs/2026/20261122_1").iterdir())) == 1
+
+
+def test_classmates_that_are_typed_replace_the_list_of_yaml_and_script(world, tmp_path):
+    typed = [f"reward_model.classmates=[{{model: {world}/model, weight: 3}}]"]
+    without_list = [text for text in arguments(world) if not text.startswith(CLASSMATES)]
+    for number, before in enumerate((without_list, arguments(world))):
+        result = run_entry([*before, *typed], folder=tmp_path / str(number))
+        assert (result.code, result.stderr) == (RAY_WAS_STARTED, "")
 
 
 @pytest.mark.parametrize("config", ["qwen_ppo_trainer", "qwen_classmate_cot_ppo_trainer"])

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from verl.classmate.errors import ConfigError
+from verl.trainer import loggers
 from verl.trainer.loggers import as_list, check_loggers, prepare_loggers
+from verl.utils.tracking import Tracking
 
 TRACK = """
 import sys
@@ -80,6 +82,24 @@ def test_loggers_write_below_the_run_folder_unless_the_user_says_where(tmp_path,
 
 def test_one_name_is_a_list_of_one():
     assert (as_list("wandb"), as_list(["wandb", "console"]), as_list(None)) == (["wandb"], ["wandb", "console"], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("wandb", "wandb"), ("mlflow", "mlflow"), ("swanlab", "swanlab"), ("vemlp_wandb", "volcengine_ml_platform")],
+)
+def test_a_logger_without_its_package_is_refused(name, package, monkeypatch):
+    monkeypatch.setattr(loggers.importlib.util, "find_spec", lambda module: None)
+    with pytest.raises(ConfigError) as refused:
+        check_loggers(["console", "file", name])
+    assert str(refused.value) == (
+        f"trainer.logger=[{name}], but {package} is not installed; run `pip install {package}`, or leave it out"
+    )
+
+
+def test_the_package_of_every_logger_is_known():
+    without_package = {"console", "file"}
+    assert set(Tracking.supported_backend) == set(loggers._PACKAGES) | without_package
 
 
 def test_an_unknown_logger_is_refused():

@@ -168,3 +168,40 @@ def test_what_one_process_cannot_do_is_refused_in_debug_mode(cpu_config, key, va
 def test_classmates_on_vllm_are_refused_in_debug_mode(cpu_config):
     with pytest.raises(ConfigError, match=r"reward_model\.classmate_backend=hf"):
         preflight.check_debug(sizes(cpu_config, debug=True), classmates(1, "vllm"))
+
+
+@pytest.mark.parametrize("value", ["abc", 0, -1, 1.5, True])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "trainer.total_training_steps",
+        "trainer.total_epochs",
+        "data.val_batch_size",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+    ],
+)
+def test_counts_are_integers_from_1_on(cpu_config, key, value):
+    preflight.check_counts(cpu_config)
+    with pytest.raises(ConfigError, match=f"{key}: expected an integer of 1 or more") as refused:
+        preflight.check_counts(changed(cpu_config, **{key.replace(".", "__"): value}))
+    assert (", or null" in str(refused.value)) == (key != "trainer.total_epochs")
+
+
+@pytest.mark.parametrize("key", ["project_name", "experiment_name", "default_local_dir"])
+def test_names_are_text(cpu_config, key):
+    preflight.check_names(cpu_config)
+    for value in (2026, "", True):
+        with pytest.raises(ConfigError, match=rf"trainer\.{key}: expected text, got {value!r}; write trainer\.{key}="):
+            preflight.check_names(changed(cpu_config, **{f"trainer__{key}": value}))
+
+
+@pytest.mark.parametrize("key", ["trainer.console", "trainer.logger", "debug", "data.train_batch_size"])
+def test_a_key_that_was_removed_is_named(cpu_config, key):
+    config = copy.deepcopy(cpu_config)
+    *nodes, leaf = key.split(".")
+    node = config
+    for name in nodes:
+        node = node[name]
+    del node[leaf]
+    with pytest.raises(ConfigError, match=rf"{key} is missing; write \+{key}=VALUE"):
+        preflight.check(config, classmates(1, "hf"), needs_classmates=True)

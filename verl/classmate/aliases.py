@@ -18,6 +18,10 @@ from verl.classmate.typed import dotted_names
 _REWARD = "classmate_cot_reward_configs"
 _GENERATION = "classmate_generation_configs"
 
+_CLASSMATES = "reward_model.classmates"
+_LIST = f"reward_model.{_REWARD}.classmate_model_name_or_path_list"
+"""The two keys that name the classmates."""
+
 _LEAVES = {
     (_REWARD, "use_classmate_condition"): "use_classmate_main_cond",
     (_GENERATION, "max_tokens"): "max_new_tokens",
@@ -50,14 +54,18 @@ _VALUES = {
 def resolve_aliases(overrides: Sequence[str]) -> list[str]:
     """The same overrides in canonical spelling, in the same order; what is no `key=value` or `~key` is passed on.
 
+    Who types `reward_model.classmates` has named all classmates: a list of a YAML, or typed before, gives way to it.
+
     `+key` becomes `++key` for keys of ours: they are in the YAML, and Hydra refuses to add what is there. So do unknown
     keys under `reward_model`: let through by Hydra, they reach the typed config, whose message knows what was meant.
 
     Raises:
-        ConfigError: two different spellings of one key were typed with different values.
+        ConfigError: two different spellings of one key were typed with different values, or a switch that is neither
+            true nor false.
     """
     result: list[str] = []
     typed: dict[str, tuple[str, str]] = {}
+    given_by: str | None = None
     for override in overrides:
         prefix, key, value = _split(override)
         if key is None:
@@ -72,7 +80,9 @@ def resolve_aliases(overrides: Sequence[str]) -> list[str]:
             unknown = ours and not _is_known(canonical)
             new_prefix = "++" if (prefix == "+" and in_yaml) or (prefix == "" and unknown) else prefix
             result.append(f"{new_prefix}{canonical}" + ("" if new_value is None else f"={new_value}"))
-    return result
+            if canonical in (_CLASSMATES, _LIST) and new_value is not None and not _is_empty(new_value):
+                given_by = canonical
+    return [*result, f"{_LIST}=null"] if given_by == _CLASSMATES else result
 
 
 def refuse_gone(key: str) -> None:
@@ -123,11 +133,10 @@ def _canonical(key: str, value: str | None) -> list[tuple[str, str | None]]:
     if key.startswith("reward_model."):
         key = "reward_model." + _canonical_reward_key(key.removeprefix("reward_model."))
     if key == "reward_model.classmate_use_vllm" and value is not None:
-        if value.lower() in ("null", "none"):
-            return []
-        return [("reward_model.classmate_backend", "vllm" if value.lower() == "true" else "hf")]
+        switch = _switch(key, value)
+        return [] if switch is None else [("reward_model.classmate_backend", "vllm" if switch else "hf")]
     if key == "reward_model.user_tinker_llm_judge" and value is not None:
-        return [("reward_model.llm_judge_backend_type", "tinker")] if value.lower() == "true" else []
+        return [("reward_model.llm_judge_backend_type", "tinker")] if _switch(key, value) else []
     if key == "algorithm.adv_estimator" and value is not None and _text(value) in RECIPES:
         return list(RECIPES[_text(value)].items())
     if value is not None:
@@ -157,6 +166,17 @@ def _is_known(key: str) -> bool:
 
     key = key.removeprefix("reward_model.")
     return key in dotted_names(ClassmateRewardModelConfig) or key.partition(".")[0] in UPSTREAM_LEGACY_KEYS
+
+
+def _switch(key: str, value: str) -> bool | None:
+    switches = {"true": True, "false": False, "null": None, "none": None}
+    if _text(value).lower() not in switches:
+        raise ConfigError(f"{key}: expected true or false, got {value!r}")
+    return switches[_text(value).lower()]
+
+
+def _is_empty(value: str) -> bool:
+    return _text(value).replace(" ", "").lower() in ("[]", "null", "")
 
 
 def _text(value: str) -> str:

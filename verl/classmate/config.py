@@ -71,6 +71,10 @@ Placement = Literal["colocated", "dedicated"]
 REWARD_NODE = "reward_model.classmate_cot_reward_configs"
 _GENERATION = "reward_model.classmate_generation_configs"
 _VLLM = "reward_model.classmate_vllm_configs"
+_WEIGHTS_APART = (
+    f"{REWARD_NODE}.classmate_weights: belongs to classmate_model_name_or_path_list; with reward_model.classmates "
+    "write null, and each weight with its classmate: [{model: A, weight: 3}, {model: B, weight: 1}]"
+)
 
 # What upstream's legacy_reward_impl.yaml puts under `reward_model`, all null.
 UPSTREAM_LEGACY_KEYS = (
@@ -334,8 +338,9 @@ class ClassmateCotRewardConfig:
         weights = self.classmate_weights
         if weights is not None:
             names = self.classmate_model_name_or_path_list
+            require(names is not None, _WEIGHTS_APART)
             require(
-                names is not None and len(weights) == len(names),
+                len(weights) == len(names or ()),
                 f"{REWARD_NODE}.classmate_weights: {len(weights)} weights for {len(names or ())} entries of "
                 "classmate_model_name_or_path_list; write one weight per classmate",
             )
@@ -440,7 +445,8 @@ class ClassmateRewardModelConfig(JudgeKeys):
     """Seed of the classmates' requests; null counts as 0."""
     classmates: tuple[ClassmateSpec, ...] = ()
     """The classmates, each {model, backend, placement, replicas, tensor_parallel_size, gpu_memory_utilization, weight};
-    all but the model may be left out. Empty: the list in classmate_cot_reward_configs."""
+    all but the model may be left out. Empty: the list in classmate_cot_reward_configs, which gives way to classmates
+    that are typed on the command line."""
     classmate_backend: Backend = "auto"
     """Engine of the classmates: hf (batched transformers), vllm, openai (a server that others started, named in
     host_classmate_name_to_url_json_fn), or auto (openai for a model in that file, else vllm on a GPU, else hf)."""
@@ -560,8 +566,9 @@ class ClassmateRewardModelConfig(JudgeKeys):
         if names and specs and tuple(spec.model for spec in specs) != names:
             raise ConfigError(
                 f"reward_model.classmates and {REWARD_NODE}.classmate_model_name_or_path_list name different models; "
-                "write only one of the two"
+                "write only one of the two, and null for a list that a YAML gives"
             )
+        require(not specs or reward.classmate_weights in (None, tuple(spec.weight for spec in specs)), _WEIGHTS_APART)
         if not specs:
             weights = reward.classmate_weights or (1.0,) * len(names or ())
             specs = tuple(

@@ -60,16 +60,29 @@ _FOLDERS = {
 """logger: (environment variable of its folder, our folder below `logs/`); the defaults are in the working folder."""
 
 
+_PACKAGES = {
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+    "swanlab": "swanlab",
+    "vemlp_wandb": "volcengine_ml_platform",
+    "tensorboard": "tensorboard",
+    "clearml": "clearml",
+    "trackio": "trackio",
+    "rl_insight": "rl_insight",
+}
+"""logger: the module that it needs, which pip knows by the same name."""
+
+
 def as_list(loggers: Any) -> list[str]:
     """`trainer.logger` as a list, which may be one name."""
     return [loggers] if isinstance(loggers, str) else list(loggers or [])
 
 
 def check_loggers(loggers: Any) -> None:
-    """Loggers that verl knows, with wandb installed if it is one of them.
+    """Loggers that verl knows, with their packages installed.
 
     Raises:
-        ConfigError: naming the ones that exist.
+        ConfigError: naming the ones that exist, or the package.
     """
     from verl.utils.tracking import Tracking
 
@@ -78,8 +91,11 @@ def check_loggers(loggers: Any) -> None:
             raise ConfigError(
                 f"trainer.logger: {name!r} is not known; write a list of: {', '.join(Tracking.supported_backend)}"
             )
-        if name == "wandb" and importlib.util.find_spec("wandb") is None:
-            raise ConfigError("trainer.logger=[wandb], but wandb is not installed; run `pip install wandb`")
+        package = _PACKAGES.get(name)
+        if package is not None and importlib.util.find_spec(package) is None:
+            raise ConfigError(
+                f"trainer.logger=[{name}], but {package} is not installed; run `pip install {package}`, or leave it out"
+            )
 
 
 def prepare_loggers(loggers: list[str], logs: Path, say: Callable[[str], None]) -> None:

@@ -47,8 +47,20 @@ _AT_LEAST_ONE = (
     "actor_rollout_ref.actor.ppo_mini_batch_size",
     "trainer.n_gpus_per_node",
     "trainer.nnodes",
+    "trainer.total_epochs",
 )
 """Keys that must hold an integer of 1 or more."""
+
+_NULL_OR_AT_LEAST_ONE = (
+    "data.gen_batch_size",
+    "data.val_batch_size",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+    "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
+    "actor_rollout_ref.rollout.max_model_len",
+    "trainer.total_training_steps",
+)
+"""Keys that may be null too."""
 
 
 def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, needs_classmates: bool) -> None:
@@ -81,12 +93,13 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
             "without classmates by python -m verl.trainer.qwen_main_ppo"
         )
     check_counts(config)
+    check_names(config)
     check_debug(config, reward)
     check_devices(config, reward)
     check_batch_sizes(config)
-    check_loggers(config["trainer"]["logger"])
+    check_loggers(_get(config, "trainer.logger"))
     preflight_data.check_files(config["data"])
-    if config["reward"]["custom_reward_function"]["path"] is None:
+    if _get(config, "reward.custom_reward_function.path") is None:
         preflight_data.check_sandbox(config["data"], reward)
     preflight_data.check_lowest_scores(config["data"], reward)
     preflight_judges.check(config, reward)
@@ -96,9 +109,12 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
 
 
 def _get(config: Mapping[str, Any], key: str) -> Any:
+    node: Any = config
     for part in key.split("."):
-        config = config[part]
-    return config
+        if not isinstance(node, Mapping) or part not in node:
+            raise ConfigError(f"{key} is missing; write +{key}=VALUE, or leave out what removes it")
+        node = node[part]
+    return node
 
 
 def check_supported(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
@@ -147,7 +163,7 @@ def check_debug(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
     Raises:
         ConfigError: naming the key and what to write instead.
     """
-    if not config["debug"]:
+    if not _get(config, "debug"):
         return
     data, trainer, policy = config["data"], config["trainer"], config["actor_rollout_ref"]
     batch = data["train_batch_size"]
@@ -176,10 +192,25 @@ def check_counts(config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: naming the key.
     """
-    for key in _AT_LEAST_ONE:
-        value = _get(config, key)
-        if type(value) is not int or value < 1:
-            raise ConfigError(f"{key}: expected an integer of 1 or more, got {value!r}")
+    for key in _AT_LEAST_ONE + _NULL_OR_AT_LEAST_ONE:
+        value, or_null = _get(config, key), key in _NULL_OR_AT_LEAST_ONE
+        if (type(value) is not int or value < 1) and not (or_null and value is None):
+            raise ConfigError(f"{key}: expected an integer of 1 or more{', or null' if or_null else ''}, got {value!r}")
+
+
+def check_names(config: Mapping[str, Any]) -> None:
+    """What run folder and loggers are called.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    for key, kind in (("project_name", "NAME"), ("experiment_name", "NAME"), ("default_local_dir", "FOLDER")):
+        value, or_null = _get(config, f"trainer.{key}"), key == "default_local_dir"
+        if (type(value) is not str or not value) and not (or_null and value is None):
+            raise ConfigError(
+                f"trainer.{key}: expected text, got {value!r}; write trainer.{key}={kind} (a YAML needs quotes around "
+                "a number)"
+            )
 
 
 def check_batch_sizes(config: Mapping[str, Any]) -> None:

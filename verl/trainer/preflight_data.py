@@ -1,7 +1,7 @@
 """Whether the data files can be trained on: they exist, have rows, columns and prompts that fit.
 
-Decision: files are looked at, not loaded. Columns come from the schema, and lengths are counted only until one prompt
-fits, since those that do not are left out later with a count.
+Decision: files are looked at, not loaded. Columns come from the schema, and lengths are counted only until a batch of
+prompts fits (one for validation), since those that do not are left out later with a count.
 
     >>> check_files(config["data"])                               # raises ConfigError
     >>> check_prompt_lengths(config["data"], tokenizer)
@@ -33,17 +33,31 @@ def check_files(data: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: naming the key and the file.
     """
+    for key in ("train_max_samples", "val_max_samples"):
+        if type(data[key]) is not int:
+            raise ConfigError(f"data.{key}: expected an integer, got {data[key]!r}; write -1 for all rows")
     for key in _KEYS:
         names = data_files(data, key)
         if not names:
             raise ConfigError(f"data.{key} is empty; write data.{key}=FILE.parquet")
         local = [name for name in names if "://" not in name]
         rows = [_check_file(data, key, name) for name in local]
-        if key == "train_files" and len(local) == len(names) and sum(rows) < data["train_batch_size"]:
-            raise ConfigError(
-                f"data.train_files has {sum(rows)} rows, fewer than data.train_batch_size={data['train_batch_size']}; "
-                "write a smaller batch"
-            )
+        if key == "train_files" and len(local) == len(names):
+            _check_batch(data, sum(rows))
+
+
+def _check_batch(data: Mapping[str, Any], rows: int) -> None:
+    most, batch = data["train_max_samples"], data["train_batch_size"]
+    if _kept(rows, most) >= batch:
+        return
+    if rows < batch:
+        raise ConfigError(
+            f"data.train_files has {rows} rows, fewer than data.train_batch_size={batch}; write a smaller batch"
+        )
+    raise ConfigError(
+        f"data.train_max_samples={most} keeps fewer rows than data.train_batch_size={batch}; write {batch} or more, or "
+        "-1 for all rows"
+    )
 
 
 def count_rows(data: Mapping[str, Any], key: str) -> int | None:
@@ -55,12 +69,16 @@ def count_rows(data: Mapping[str, Any], key: str) -> int | None:
     if data["custom_cls"]["path"] is not None or any("://" in name for name in names):
         return None
     total = sum(_open(key, name)[0] for name in names)
-    most = data["train_max_samples" if key == "train_files" else "val_max_samples"]
-    return min(total, most) if most > 0 else total
+    return _kept(total, data["train_max_samples" if key == "train_files" else "val_max_samples"])
+
+
+def _kept(rows: int, most: int) -> int:
+    """How many of the rows upstream keeps for `data.train_max_samples` and its like."""
+    return min(rows, most) if most > 0 else rows
 
 
 def _check_file(data: Mapping[str, Any], key: str, name: str) -> int:
-    if not Path(name).expanduser().is_file():
+    if not Path(name).is_file():
         raise ConfigError(f"data.{key}={name} does not exist; make it with a module of verl.data_preprocessing")
     rows, schema = _open(key, name)
     if rows == 0:
@@ -76,7 +94,7 @@ def _open(key: str, name: str) -> tuple[int, Any]:
     import pyarrow.json
     import pyarrow.parquet
 
-    path = Path(name).expanduser()
+    path = Path(name)
     try:
         if path.suffix in (".json", ".jsonl"):
             table = pyarrow.json.read_json(path)
@@ -129,7 +147,7 @@ def has_question(key: str, name: str) -> bool:
 
 
 def _sources(name: str) -> list[str]:
-    return sorted({str(value) for value in _column(Path(name).expanduser(), "data_source")})
+    return sorted({str(value) for value in _column(Path(name), "data_source")})
 
 
 def _check_data_sources(key: str, name: str) -> None:
@@ -202,7 +220,7 @@ def check_sandbox(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
 
 
 def check_prompt_lengths(data: Mapping[str, Any], tokenizer: Any) -> None:
-    """At least one prompt fits; with `data.filter_overlong_prompts=false` all of them do.
+    """A batch of prompts fits, of validation one; with `data.filter_overlong_prompts=false` all of them do.
 
     Args:
         data: the node `data`.
@@ -214,22 +232,31 @@ def check_prompt_lengths(data: Mapping[str, Any], tokenizer: Any) -> None:
     if data["custom_cls"]["path"] is not None:
         return
     for key in _KEYS:
-        names = [name for name in data_files(data, key) if "://" not in name]
-        _check_lengths(data, key, _lengths(data, names, tokenizer))
+        names = data_files(data, key)
+        local = [name for name in names if "://" not in name]
+        needed = data["train_batch_size"] if key == "train_files" and local == names else 1
+        _check_lengths(data, key, _lengths(data, local, tokenizer), needed)
 
 
-def _check_lengths(data: Mapping[str, Any], key: str, lengths: Iterator[int]) -> None:
+def _check_lengths(data: Mapping[str, Any], key: str, lengths: Iterator[int], needed: int) -> None:
     limit, leave_out = data["max_prompt_length"], data["filter_overlong_prompts"]
-    too_long = []
+    fitting, too_long = 0, []
     for length in lengths:
         if length > limit:
             too_long.append(length)
-        elif leave_out:
+            continue
+        fitting += 1
+        if leave_out and fitting == needed:
             return
-    if too_long and leave_out:
+    if too_long and leave_out and not fitting:
         raise ConfigError(
             f"data.{key}: all {len(too_long)} prompts are longer than data.max_prompt_length={limit} (the shortest has "
             f"{min(too_long)} tokens); raise it"
+        )
+    if too_long and leave_out:
+        raise ConfigError(
+            f"data.{key}: {fitting} of {fitting + len(too_long)} prompts fit data.max_prompt_length={limit}, fewer "
+            f"than data.train_batch_size={needed}; raise the length, or write a smaller batch"
         )
     if too_long:
         raise ConfigError(
@@ -247,7 +274,7 @@ def _lengths(data: Mapping[str, Any], names: list[str], tokenizer: Any) -> Itera
     arguments = dict(data["apply_chat_template_kwargs"] or {})
     seen, refusal = 0, None
     for name in names:
-        for messages in _column(Path(name).expanduser(), data["prompt_key"]):
+        for messages in _column(Path(name), data["prompt_key"]):
             try:
                 text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **arguments)
             except Exception as error:

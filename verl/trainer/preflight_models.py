@@ -44,7 +44,7 @@ def check_model(key: str, path: str | None, *, tokenizer_only: bool = False, tru
         raise ConfigError(f"{key} is not set; write {key}=MODEL (a folder or a hub name)")
     if "://" in path:
         return  # upstream copies from remote file systems
-    folder = Path(path).expanduser()
+    folder = Path(path)
     if folder.is_dir():
         if not tokenizer_only:
             _check_folder(key, path, folder, trust_remote_code)
@@ -143,7 +143,7 @@ def check_context(key: str, path: str, needed: int, *, classmate: bool = False) 
 
 def position_limit(path: str) -> int | None:
     """`max_position_embeddings` of a local model; None for a hub name, or where scaled positions make it a base."""
-    file = Path(path).expanduser() / "config.json"
+    file = Path(path) / "config.json"
     if not file.is_file():
         return None
     config = json.loads(file.read_text())
@@ -164,9 +164,7 @@ def load_tokenizer(key: str, path: str, *, trust_remote_code: bool = False) -> A
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            str(Path(path).expanduser()) if path.startswith("~") else path, trust_remote_code=trust_remote_code
-        )
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ConfigError(

@@ -125,21 +125,13 @@ def configured(config_name: str, overrides: Sequence[str]) -> tuple[tuple[str, .
     Raises:
         ConfigError: for what Hydra or our own config refuse.
     """
-    import hydra
     from omegaconf import OmegaConf
 
-    from verl.classmate.aliases import resolve_aliases
     from verl.classmate.config import from_mapping
-    from verl.trainer.command_line import CONFIG_FOLDER, default_hardware, describe
+    from verl.trainer.command_line import compose, prepare_overrides
 
-    overrides = resolve_aliases(overrides)
-    if not any(override.lstrip("+").startswith("hardware=") for override in overrides):
-        overrides.append(f"hardware={default_hardware()}")
-    try:
-        with hydra.initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-            config = hydra.compose(config_name, overrides=overrides)
-    except hydra.errors.HydraException as error:
-        raise ConfigError(describe(error)) from error
+    config = compose(config_name, prepare_overrides(list(overrides)))
+    assert config is not None
     container: Any = OmegaConf.to_container(config, resolve=True)
     reward = from_mapping(container["reward_model"], require_classmates=False)
     models = tuple(spec.model for spec in reward.classmates)
