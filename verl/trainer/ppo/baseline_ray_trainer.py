@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ from verl.experimental.agent_loop.classmate_agent_loop import (
 from verl.experimental.reward_loop import RewardLoopManager
 from verl.protocol import DataProto
 from verl.single_controller.ray import ResourcePoolManager
+from verl.trainer import checkpoints
 from verl.trainer.console import Console
 from verl.trainer.frozen_weights import FrozenWeights
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
@@ -510,7 +512,19 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
                 self._frozen_policy.check()
             with marked_timer("save_checkpoint", timing_raw, color="green"):
                 super()._save_checkpoint()
+                self._prune_checkpoints()
             self._save_is_due = False
+
+    def _prune_checkpoints(self) -> None:
+        """What upstream leaves: it removes the parts that it saved itself, and only since this start."""
+        trainer = self.config.trainer
+        spared = Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else None
+        checkpoints.prune(
+            self.folder.path,
+            keep=trainer.max_actor_ckpt_to_keep,
+            keep_critic=trainer.max_critic_ckpt_to_keep,
+            spared=spared,
+        )
 
     def _tell_judge_failures(self, records: list[dict[str, Any]]) -> None:
         """One line about texts that the judge gave no score, with the last reason."""
