@@ -83,7 +83,7 @@ def remove_after(run: Path, step: int) -> None:
 
 
 def prune(run: Path, *, keep: int | None, keep_critic: int | None, spared: Path | None) -> None:
-    """Removes older checkpoints as whole folders, and what is left of those that lost actor and critic.
+    """Removes older checkpoints as whole folders, and what upstream left of those that lost actor and critic.
 
     Args:
         run: the run folder; its newest checkpoint stays in any case.

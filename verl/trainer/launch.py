@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -136,7 +137,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
     needs_classmates = trainer_name == "classmate_cot"
     reward = with_hosted(from_mapping(container["reward_model"], require_classmates=needs_classmates))
     check_training(container, reward)
-    # Upstream's progress bar would be a second one, and prints once more when it is collected.
+    # For workers; in this process tqdm has read it already.
     os.environ.setdefault("TQDM_DISABLE", "1")
     if container["trainer"]["device"] == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
@@ -213,10 +214,13 @@ def _train(
                 trainer = trainer_cls(config=config, folder=folder, console=console, clock=clock, classmates=classmates)
                 trainer.init_workers()
                 trainer.fit()
-        except (Exception, SystemExit) as error:
-            import traceback
-
-            traceback.print_exc()
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):
+                traceback.print_exc()
+            # Upstream's progress bar prints once more when it is collected: now, into the log.
+            traceback.clear_frames(error.__traceback__)
+            if not isinstance(error, Exception | SystemExit):
+                raise
             failed = error
         if failed is None:
             from verl.trainer.summary import print_summary

@@ -511,20 +511,27 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             if self._frozen_policy is not None:
                 self._frozen_policy.check()
             with marked_timer("save_checkpoint", timing_raw, color="green"):
-                super()._save_checkpoint()
-                self._prune_checkpoints()
+                self._save_and_prune()
             self._save_is_due = False
 
-    def _prune_checkpoints(self) -> None:
-        """What upstream leaves: it removes the parts that it saved itself, and only since this start."""
+    def _save_and_prune(self) -> None:
+        """Upstream's save between two removals of ours: there are never more than are kept, and always a whole one.
+
+        Upstream itself removes nothing: it would leave `data.pt`, forget what earlier starts have saved and, where one
+        is kept, remove it before the next is whole.
+        """
         trainer = self.config.trainer
+        limits = {key: trainer[key] for key in ("max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep")}
+        keep, keep_critic = limits.values()
         spared = Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else None
-        checkpoints.prune(
-            self.folder.path,
-            keep=trainer.max_actor_ckpt_to_keep,
-            keep_critic=trainer.max_critic_ckpt_to_keep,
-            spared=spared,
-        )
+        prune = functools.partial(checkpoints.prune, self.folder.path, spared=spared)
+        prune(keep=keep and max(1, keep - 1), keep_critic=keep_critic and max(1, keep_critic - 1))
+        trainer.update(dict.fromkeys(limits))
+        try:
+            super()._save_checkpoint()
+        finally:
+            trainer.update(limits)
+        prune(keep=keep, keep_critic=keep_critic)
 
     def _tell_judge_failures(self, records: list[dict[str, Any]]) -> None:
         """One line about texts that the judge gave no score, with the last reason."""
