@@ -5,7 +5,7 @@
 #   bash my_scripts/merge_fsdp_ckpts.sh --smoke
 #
 #   MAIN_DIR            a run folder, with global_step_N in it
-#   --step N            only this step; all of them, if not given
+#   --step N            only this step; all that have a model, if not given
 #   --target DIR        where the model of one step goes; global_step_N/actor/huggingface, if not given
 #   --repo_name NAME    then uploads them by upload_ckpts_to_huggingface.py
 #   --force             merges again what is merged
@@ -49,8 +49,11 @@ fi
 if [[ -n "$step" ]]; then
     steps=("$main_dir/global_step_$step")
 else
-    mapfile -t steps < <(find "$main_dir" -maxdepth 1 -name 'global_step_*' -type d | sort -V)
-    [[ ${#steps[@]} -gt 0 ]] || fail "$main_dir holds no global_step_N; name a run folder with checkpoints"
+    # Earlier runs left folders without a model: upstream removes the parts of an old checkpoint, and keeps the rest.
+    mapfile -t steps < <(
+        find "$main_dir" -mindepth 2 -maxdepth 2 -path '*/global_step_*/actor' -type d -printf '%h\n' | sort -V
+    )
+    [[ ${#steps[@]} -gt 0 ]] || fail "$main_dir holds no global_step_N with a model; name a run folder with checkpoints"
 fi
 [[ -z "$target" || ${#steps[@]} -eq 1 ]] || fail "--target is for one step, $main_dir has ${#steps[@]}; write --step N"
 

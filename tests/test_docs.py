@@ -38,6 +38,9 @@ CLAIMS = {
         "tests/e2e/test_main_job.py::test_the_run_folder_is_complete",
         "tests/workers/test_host_classmates.py::test_servers_answer_until_a_signal_and_only_their_entries_go",
     ],
+    r"python -m verl\.trainer\.classmate_cot_main_ppo \.\.\. trainer\.resume_mode=resume_path .*": [
+        "tests/e2e/test_inprocess.py::test_the_baseline_trains_and_leaves_a_model"
+    ],
     r"bash examples/run_classmate_cot_training\.sh debug=true": [
         "tests/e2e/test_inprocess.py::test_a_breakpoint_stops_the_run_and_q_ends_it"
     ],

@@ -1,5 +1,9 @@
-"""A classmate that dies during a step: the run goes on, and what could not be asked is counted, never scored."""
+"""A classmate that dies during a step: the run goes on, and what could not be asked is counted, never scored.
 
+And a run that is told to end: it takes its processes along, and says how to go on.
+"""
+
+import json
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +52,23 @@ def test_a_killed_classmate_is_restarted_then_excluded(world: World, tmp_path: P
     assert "restart 1 of 1" in terminal
     assert "excluded from the rest of the run" in terminal
     assert "Traceback" not in terminal
+
+
+def test_sigterm_ends_a_run_which_says_how_to_go_on(world: World, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    saving = ("trainer.save_freq=1", "trainer.val_before_train=false", "trainer.max_actor_ckpt_to_keep=1")
+    with start([*MAIN, *settings(world, folder, *saving)], log=tmp_path / "terminal.txt") as run:
+        run.wait_for((folder / "global_step_3").exists)
+        run.process.terminate()
+        assert run.wait() == 143
+        step = (folder / "latest_checkpointed_iteration.txt").read_text()
+        last = f"error: stopped; the same command resumes the run at its last checkpoint, step {step}"
+        assert run.terminal.splitlines()[-1] == last
+        assert "Traceback" not in run.terminal
+        _, alive = psutil.wait_procs(run.processes(), timeout=20)
+        assert not alive
+    assert json.loads((folder / "run.json").read_text())["state"] == "stopped"
+    assert not (folder / "global_step_1").exists()
 
 
 def _kill_at_work(run: Run, folder: Path, *, step: int) -> None:

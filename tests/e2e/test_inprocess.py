@@ -40,26 +40,33 @@ def test_a_breakpoint_stops_the_run_and_q_ends_it(world: World, tmp_path: Path) 
     assert shown.count("(Pdb)") == 5, "it stopped once more after `continue`"
     assert "row_judge.py" in shown, "and `where` shows who called"
     assert ended.returncode == 130
-    assert "stopped; the same command resumes" in ended.stderr.splitlines()[-1]
+    assert ended.stderr.splitlines()[-1].startswith("error: stopped; there is no checkpoint yet")
 
 
 @pytest.mark.long
 def test_the_baseline_trains_and_leaves_a_model(world: World, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    terminal = finished(
-        [
-            *BASELINE,
-            *settings(world, folder, "debug=true", "trainer.total_training_steps=2", graded_reward(tmp_path)),
-            "hardware=cpu",
-        ],
-        log=tmp_path / "terminal.txt",
-    )
+    saving = ("trainer.save_freq=1", "trainer.max_actor_ckpt_to_keep=1")
+    arguments = [*BASELINE, *settings(world, folder, "debug=true", *saving, graded_reward(tmp_path)), "hardware=cpu"]
+    terminal = finished([*arguments, "trainer.total_training_steps=2"], log=tmp_path / "terminal.txt")
     assert "step 2/2" in terminal
     assert "held-out problems" in terminal
     assert steps(folder)[2]["actor/grad_norm"] > 0
     assert all(row["advantage"] is not None and not row["classmates"] for row in rows(folder, 2))
     assert any(row["classmates"][0]["samples"] for row in rows(folder, 2, validation=True))
     assert (folder / "global_step_2/actor/huggingface/model.safetensors").exists()
+    assert not (folder / "global_step_1").exists()
+    terminal = finished([*arguments, "trainer.total_training_steps=3"], log=tmp_path / "further.txt")
+    assert "(resumes at step 2)" in terminal
+    assert [path.name for path in folder.glob("global_step_*")] == ["global_step_3"]
+
+    other, checkpoint = tmp_path / "other", folder / "global_step_3"
+    from_there = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={checkpoint}/"]
+    moved = [f"trainer.default_local_dir={other}", "trainer.total_training_steps=4"]
+    terminal = finished([*arguments, *from_there, *moved], log=tmp_path / "other.txt")
+    assert f"(starts from {checkpoint})" in terminal
+    assert sorted(steps(other)) == [4]
+    assert checkpoint.exists()
 
 
 REWARDS = "reward_model.classmate_cot_reward_configs"

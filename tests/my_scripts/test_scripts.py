@@ -286,7 +286,7 @@ def test_merge_says_what_it_lacks(tmp_path: Path) -> None:
     assert "holds no global_step_N" in refused("merge_fsdp_ckpts", str(tmp_path), cwd=tmp_path)
     assert "holds no FSDP checkpoint" in refused("merge_fsdp_ckpts", str(run), cwd=tmp_path)
     assert "global_step_9" in refused("merge_fsdp_ckpts", str(run), "--step=9", cwd=tmp_path)
-    (run / "global_step_10").mkdir()
+    (run / "global_step_10" / "actor").mkdir(parents=True)
     assert "--target is for one step" in refused("merge_fsdp_ckpts", str(run), "--target=T", cwd=tmp_path)
 
 
@@ -316,6 +316,9 @@ def test_a_merge_that_broke_off_is_done_again(tmp_path: Path) -> None:
 
 def test_merge_takes_steps_in_order_then_uploads(tmp_path: Path) -> None:
     run = fake_run(tmp_path, "20250101-000000")
+    # What upstream leaves of a checkpoint that it removes.
+    (run / "global_step_2").mkdir()
+    (run / "global_step_2" / "data.pt").touch()
     for step in (4, 10):
         (run / f"global_step_{step}" / "actor").mkdir(parents=True, exist_ok=True)
         (run / f"global_step_{step}" / "actor" / "fsdp_config.json").touch()

@@ -230,6 +230,14 @@ MISTAKES = {
         ["data.train_files={world}/judged.parquet", *JUDGE, "reward_model.llm_judge_base_url=http://127.0.0.1:9/v1"],
         ["the judge m cannot be asked", "no key is in OPENAI_API_KEY); start its server, or correct", "_base_url"],
     ),
+    "no checkpoint to resume": (
+        ["trainer.resume_mode=resume_path"],
+        ["trainer.resume_mode=resume_path needs trainer.resume_from_path=RUN/global_step_N"],
+    ),
+    "checkpoint that does not exist": (
+        ["trainer.resume_mode=resume_path", "trainer.resume_from_path=/nowhere/global_step_20"],
+        ["trainer.resume_from_path=/nowhere/global_step_20 is no folder global_step_N"],
+    ),
     "KL in the reward": (["algorithm.use_kl_in_reward=true"], ["use_kl_loss=True"]),
 }
 

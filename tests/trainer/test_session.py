@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from tests.trainer.saved import save
 from tests.trainer.test_configs import composed
 from verl.classmate.algorithm_config import rollout_correction
 from verl.classmate.aliases import resolve_aliases
@@ -60,3 +61,20 @@ def test_the_critic_is_the_policy(tmp_path: Path) -> None:
     assert config.critic.model.path == "some/model"
     assert config.critic.model.override_config.attn_implementation == "sdpa"
     assert config.critic.fsdp.dtype == "float32"
+
+
+def test_upstream_gets_the_whole_path_of_a_named_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads the step off its end, and knows neither `~` nor a slash there."""
+    checkpoint = save(tmp_path / "other", 20)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    named = ("trainer.resume_mode=resume_path", "trainer.resume_from_path='~/other/global_step_20/'")
+    config, _ = settled(tmp_path, *named)
+    assert (config.trainer.resume_mode, config.trainer.resume_from_path) == ("resume_path", str(checkpoint))
+    assert config.trainer.val_before_train, "the new run's first numbers"
+
+
+def test_a_run_that_goes_back_is_not_validated_once_more(tmp_path: Path) -> None:
+    settled(tmp_path)
+    named = ("trainer.resume_mode=resume_path", f"trainer.resume_from_path={save(tmp_path / 'run', 20)}")
+    config, _ = settled(tmp_path, *named)
+    assert not config.trainer.val_before_train

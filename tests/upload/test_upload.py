@@ -119,6 +119,18 @@ def assert_whole(hub: LocalHub, name: str, run: Path, branches: dict[str, int]) 
         assert files == local_files(run, step)
 
 
+def test_what_is_left_of_a_removed_checkpoint_is_none(run: Path, command: Callable[..., tuple[str, str]]) -> None:
+    shutil.rmtree(run / "global_step_1" / "actor")
+    shown, error = command("--root_path", run, "--repo_name", "model", "--dry_run")
+    assert not error
+    assert "global_step_1:" not in shown
+    for step in STEPS[1:]:
+        assert f"branch global_step_{step}" in shown
+        shutil.rmtree(run / f"global_step_{step}" / "actor")
+    _, error = command("--root_path", run, "--repo_name", "model", "--dry_run")
+    assert error == f"error: no global_step_N folder with a model in {run}: name a run folder"
+
+
 EVERYWHERE = {"global_step_1": 1, "global_step_2": 2, "global_step_10": 10, "main": 10}
 
 

@@ -2,17 +2,20 @@
 
 Decision: the trainer runs in the process that the user started. One process fewer imports verl (a second of wall time
 for each second of import on a small machine), the progress bar is the driver's own, and Ctrl-C reaches the trainer.
+SIGTERM unwinds a run as Ctrl-C does; only the exit code tells them apart.
 
     >>> launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")
 """
 
 import bdb
 import contextlib
+import functools
 import os
 import shutil
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +27,7 @@ from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.plugin.classmate_plugin import require_registered
 from verl.trainer import loggers
+from verl.trainer.checkpoints import latest_step
 from verl.trainer.command_line import compose, describe, prepare_overrides
 from verl.trainer.console import Console
 from verl.trainer.run_folder import RunFolder
@@ -58,8 +62,30 @@ def _process_start() -> float:
     return psutil.Process().create_time()
 
 
+class _Terminator:
+    """The handler of SIGTERM: raises what Ctrl-C raises, once, so that nothing breaks off the clean-up."""
+
+    came = False
+    """Whether a SIGTERM has arrived."""
+
+    def __call__(self, *_: object) -> None:
+        if not self.came:
+            self.came = True
+            raise KeyboardInterrupt
+
+    def install(self) -> None:
+        """Makes this the process's handler."""
+        signal.signal(signal.SIGTERM, self)
+
+
+_sigterm = _Terminator()
+
+
 def entry(config_name: str, trainer_name: str) -> None:
-    """Composes the config of the command line and trains; a user's mistake is one line on stderr and exit code 2.
+    """Composes the config of the command line and trains.
+
+    Each bad end is one line on stderr: exit code 2 for a user's mistake, 1 for a run that failed, 130 after Ctrl-C and
+    143 after SIGTERM.
 
     Args:
         config_name: the primary YAML file used when `--config-name` is not given.
@@ -67,7 +93,7 @@ def entry(config_name: str, trainer_name: str) -> None:
     """
     # Without it Hydra prints its own errors over several lines and ends the process.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    _sigterm.install()
     try:
         require_registered()
     except RuntimeError as error:
@@ -81,8 +107,8 @@ def entry(config_name: str, trainer_name: str) -> None:
         _fail(str(error), 2)
     except OmegaConfBaseException as error:
         _fail(describe(error), 2)
-    except KeyboardInterrupt:
-        _fail("stopped; the same command resumes the run at its last checkpoint", 130)
+    except KeyboardInterrupt as stop:
+        _fail("; ".join(["stopped", *map(str, stop.args)]), 143 if _sigterm.came else 130)
 
 
 def _fail(message: str, code: int) -> None:
@@ -99,6 +125,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
 
     Raises:
         ConfigError: for a user's mistake, before anything heavy starts.
+        KeyboardInterrupt: by Ctrl-C or SIGTERM; once there is a run folder, its text says how to go on.
         SystemExit: 1 when the run failed; its line names the log.
     """
     # Not at the top: they import engines, which --help does not need.
@@ -110,21 +137,67 @@ def run(config: DictConfig, trainer_name: str) -> None:
     needs_classmates = trainer_name == "classmate_cot"
     reward = with_hosted(from_mapping(container["reward_model"], require_classmates=needs_classmates))
     check_training(container, reward)
-    # Upstream's progress bar would be a second one, and prints once more when it is collected.
+    # For workers; in this process tqdm has read it already.
     os.environ.setdefault("TQDM_DISABLE", "1")
     if container["trainer"]["device"] == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     preflight.check(container, reward, needs_classmates=needs_classmates)
     folder = RunFolder.open(container)
+    how_to_go_on = functools.partial(_how_to_go_on, folder, container["trainer"]["resume_mode"])
+    try:
+        notes = settle(config, reward, folder, trainer_name)
+        clock.lap("script and imports")
+        if config.debug:
+            _debug(config, reward, folder, clock, notes, needs_classmates)
+        else:
+            _train(config, reward, folder, clock, notes, trainer_name)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(how_to_go_on()) from None
+    except _RunFailed as failure:
+        _fail(f"{failure}; {how_to_go_on()}", 1)
+    finally:
+        folder.leave()
 
-    notes = settle(config, reward, folder, trainer_name)
-    clock.lap("script and imports")
-    if config.debug:
-        _debug(config, reward, folder, clock, notes, needs_classmates)
-        return
 
+class _RunFailed(Exception):
+    """A run on Ray that failed: what happened, and the log that says more."""
+
+
+def _how_to_go_on(folder: RunFolder, resume_mode: str) -> str:
+    """What to type after a run that did not come to its end.
+
+    Args:
+        folder: the run's.
+        resume_mode: `trainer.resume_mode` as the user wrote it.
+    """
+    try:
+        step = latest_step(folder.path)
+    except ConfigError as error:
+        return str(error)
+    if resume_mode == "auto":
+        resumes = f"the same command resumes the run at its last checkpoint, step {step}"
+        return resumes if step else "there is no checkpoint yet: the same command starts the run again"
+    resumes = f"trainer.resume_mode=auto trainer.default_local_dir={folder.path} resumes it at step {step}"
+    return resumes if step else "there is no checkpoint to resume from"
+
+
+def _train(
+    config: DictConfig,
+    reward: ClassmateRewardModelConfig,
+    folder: RunFolder,
+    clock: StartupClock,
+    notes: list[str],
+    trainer_name: str,
+) -> None:
+    """The run on Ray, with everything that libraries print in the log.
+
+    Raises:
+        ConfigError: for a mistake that only Ray or the loaded data shows.
+        _RunFailed: for anything else that went wrong; the traceback is in the log.
+    """
+    log = folder.path / "logs" / "driver.log"
     failed: BaseException | None = None
-    with Console.capture(folder.path / "logs" / "driver.log", config.trainer.console) as console:
+    with Console.capture(log, config.trainer.console) as console:
         _announce(console, config, reward, folder)
         for note in notes:
             console.line(note)
@@ -141,10 +214,13 @@ def run(config: DictConfig, trainer_name: str) -> None:
                 trainer = trainer_cls(config=config, folder=folder, console=console, clock=clock, classmates=classmates)
                 trainer.init_workers()
                 trainer.fit()
-        except (Exception, SystemExit) as error:
-            import traceback
-
-            traceback.print_exc()
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):
+                traceback.print_exc()
+            # Upstream's progress bar prints once more when it is collected: now, into the log.
+            traceback.clear_frames(error.__traceback__)
+            if not isinstance(error, Exception | SystemExit):
+                raise
             failed = error
         if failed is None:
             from verl.trainer.summary import print_summary
@@ -152,15 +228,11 @@ def run(config: DictConfig, trainer_name: str) -> None:
             print_summary(console, folder)
     if isinstance(failed, ConfigError):
         raise failed
-    if isinstance(failed, SystemExit):
-        raise KeyboardInterrupt
     if failed is not None:
         text = str(failed).strip().splitlines()
-        _fail(
-            f"the run failed ({type(failed).__name__}: {text[-1] if text else 'no message'}); "
-            f"see {folder.path / 'logs' / 'driver.log'}, then start again to resume",
-            1,
-        )
+        raise _RunFailed(
+            f"the run failed ({type(failed).__name__}: {text[-1] if text else 'no message'}); see {log}"
+        ) from failed
 
 
 def _debug(
@@ -181,21 +253,25 @@ def _debug(
     for note in [*notes, "debug       one process, one thread: breakpoint() works in any function"]:
         console.line(note)
     loggers.prepare_loggers(list(config.trainer.logger), folder.path / "logs", console.line)
-    trainer = InProcessTrainer(
-        config, trains_with_classmates=trains_with_classmates, folder=folder, console=console, clock=clock
-    )
     try:
+        trainer = InProcessTrainer(
+            config, trains_with_classmates=trains_with_classmates, folder=folder, console=console, clock=clock
+        )
         trainer.init_workers()
         trainer.fit()
     except bdb.BdbQuit:
         raise KeyboardInterrupt from None
+    except SystemExit as error:
+        # Its code may be 0, and Python would show no traceback.
+        raise RuntimeError(f"a library ended the run by sys.exit({error.code!r})") from error
     print_summary(console, folder)
 
 
 def _announce(console: Console, config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder) -> None:
     from verl.trainer.resource_plan import resource_plan
 
-    resumes = {None: "", 0: "  (unfinished, without a checkpoint: starts again)"}
+    begins = f"  (starts from {config.trainer.resume_from_path})" if config.trainer.resume_mode == "resume_path" else ""
+    resumes = {None: begins, 0: "  (unfinished, without a checkpoint: starts again)"}
     console.line(
         f"run folder  {folder.path}" + resumes.get(folder.resumed_from, f"  (resumes at step {folder.resumed_from})")
     )
@@ -220,7 +296,13 @@ def _ray(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFold
 
     session: RaySession | None = None
     try:
-        session = start_ray(config, reward)
+        try:
+            session = start_ray(config, reward)
+        except SystemExit:
+            # Ray puts a handler of SIGTERM in our place, and that is how it ends a process.
+            _sigterm.came = True
+            raise KeyboardInterrupt from None
+        _sigterm.install()
         yield
     finally:
         with contextlib.suppress(Exception):

@@ -21,6 +21,7 @@ from verl.classmate import prompts
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.errors import ConfigError
 from verl.trainer import preflight_data, preflight_judges, preflight_models
+from verl.trainer.checkpoints import checkpoint_to_resume
 from verl.trainer.loggers import check_loggers
 from verl.trainer.resource_plan import certain_memory_gib, memory_gib, needed_gpus, needed_ray_cpus
 from verl.workers.classmate_placement import (
@@ -94,6 +95,7 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
         )
     check_counts(config)
     check_names(config)
+    check_resume(config)
     check_debug(config, reward)
     check_devices(config, reward)
     check_batch_sizes(config)
@@ -184,6 +186,15 @@ def check_debug(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
     for refused, key, instead in refusals:
         if refused:
             raise ConfigError(f"debug=true runs everything in one process, step by step; write {key}={instead}")
+
+
+def check_resume(config: Mapping[str, Any]) -> None:
+    """The checkpoint that the user names, which upstream would look for when all models are loaded.
+
+    Raises:
+        ConfigError: naming the key and what to write instead.
+    """
+    checkpoint_to_resume(config["trainer"])
 
 
 def check_counts(config: Mapping[str, Any]) -> None:

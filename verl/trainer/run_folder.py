@@ -2,11 +2,11 @@
 
 Decision: a run is identified by its resolved config. The same config resumes the unfinished run, a changed one is
 refused with the keys that differ, and a finished run is never continued by accident. `run.json` holds the state; it is
-replaced atomically.
+replaced atomically. One process at a time has the folder (`run_lock`).
 
     >>> folder = RunFolder.open(config_dict)             # new, or the unfinished one with the same config
     >>> folder.append_metrics(step=3, metrics={"critic/score/mean": 0.4})
-    >>> folder.finish()
+    >>> folder.finish()                                  # or leave(), where it did not come to its end
 """
 
 import contextlib
@@ -24,6 +24,11 @@ import psutil
 import yaml
 
 from verl.classmate.errors import ConfigError
+from verl.trainer import run_lock
+from verl.trainer.checkpoints import TRACKER, checkpoint_to_resume, latest_step, remove_after, step_folders
+
+QUIET_MIN = 15
+"""Minutes after which a run of another host that writes nothing counts as ended; longer than a step."""
 
 _IGNORED_KEYS = frozenset(
     {
@@ -93,41 +98,42 @@ class RunFolder:
     """The folder itself: `trainer.default_local_dir`, or a new one below `outputs/`."""
 
     resumed_from: int | None
-    """Step of the checkpoint that this start continues at; 0 for an unfinished run without one; None for a new run."""
+    """Step of its own checkpoint that this start continues at; 0 for an unfinished run without one; None for a new run,
+    also for one that starts from a checkpoint of another."""
 
     @classmethod
     def open(cls, config: Mapping[str, Any]) -> "RunFolder":
-        """Finds or makes the folder of this start and writes `config.yaml` and `run.json`.
+        """Finds or makes the folder of this start, locks it and writes `config.yaml` and `run.json`.
 
         Raises:
-            ConfigError: when the named folder holds a finished run, another run's config, or cannot be written.
+            ConfigError: when the named folder is in use, holds a finished run, another run's config or no run but
+                something else, cannot be written, or has lost its checkpoints; when there is no checkpoint to resume.
         """
-        trainer = config["trainer"]
-        resume = trainer["resume_mode"] != "disable"
-        if trainer["default_local_dir"] is not None:
-            path = Path(trainer["default_local_dir"]).expanduser().resolve()
-            state = _read_state(path)
-            if state is not None:
-                _refuse_unless_resumable(path, state, config, resume)
-        else:
-            base = Path("outputs").resolve() / trainer["project_name"] / trainer["experiment_name"]
-            path, state = _unfinished(base, config) if resume else (base, None)
-
+        start = checkpoint_to_resume(config["trainer"])
+        named = config["trainer"]["default_local_dir"]
+        path = Path("outputs") if named is None else Path(named).expanduser()
         try:
-            if state is None and trainer["default_local_dir"] is None:
-                path = _new_folder(base)
-            folder = cls(path=path, resumed_from=None if state is None else latest_step(path))
-            (path / "logs").mkdir(parents=True, exist_ok=True)
-            (path / "rollouts").mkdir(exist_ok=True)
-            write_atomically(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
-            folder._write_state("running")
+            with contextlib.ExitStack() as undone_on_error:
+                if named is None:
+                    path, state = _unnamed(path.resolve(), config, undone_on_error)
+                else:
+                    path, state = _named(path.resolve(), config, undone_on_error)
+                folder = cls(path=path, resumed_from=None if state is None else _resumed_step(path, start))
+                folder._prepare(config)
+                undone_on_error.pop_all()
         except OSError as error:
             raise ConfigError(
                 f"trainer.default_local_dir={path} cannot be written ({error.strerror}); name a folder that can"
             ) from error
-        if folder.resumed_from is not None:
-            folder.forget_after(folder.resumed_from)
         return folder
+
+    def _prepare(self, config: Mapping[str, Any]) -> None:
+        (self.path / "logs").mkdir(parents=True, exist_ok=True)
+        (self.path / "rollouts").mkdir(exist_ok=True)
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
+        self._write_state("running")
+        if self.resumed_from is not None:
+            self.forget_after(self.resumed_from)
 
     @property
     def metrics_path(self) -> Path:
@@ -153,12 +159,18 @@ class RunFolder:
                 yield json.loads(line)
 
     def forget_after(self, step: int) -> None:
-        """Drops metrics and rows of the steps that a resumed run does again: those behind `step`, all when it is 0."""
+        """Drops what a resumed run does again: metrics, rows and checkpoints of the steps behind `step`.
+
+        When it is 0, also what was measured before the first step; else the tracker, where upstream looks, names it.
+        """
         kept = [json.dumps(line) + "\n" for line in self.read_metrics() if 0 <= line["step"] <= step and step > 0]
         write_atomically(self.metrics_path, "".join(kept))
         for dump in [*self.path.glob("rollouts/step_*.jsonl"), *self.path.glob("val_preds/step_*.jsonl")]:
             if step == 0 or int(dump.stem.removeprefix("step_")) > step:
                 dump.unlink()
+        remove_after(self.path, step)
+        if step > 0:
+            write_atomically(self.path / TRACKER, str(step))
 
     def dump_rows(self, step: int, rows: list[dict[str, Any]], validation: bool = False) -> None:
         """Writes one JSON object a row, whole or not at all."""
@@ -167,8 +179,16 @@ class RunFolder:
         write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
     def finish(self) -> None:
-        """Marks the run as finished: the next start makes a new one."""
+        """Marks the run as finished: the next start makes a new one. Others may have the folder."""
         self._write_state("finished")
+        run_lock.release(self.path)
+
+    def leave(self) -> None:
+        """Lets others have the folder; a run that has not finished is marked as stopped."""
+        state = _read_state(self.path)
+        if state is not None and state["state"] == "running":
+            self._write_state("stopped")
+        run_lock.release(self.path)
 
     def _write_state(self, state: str) -> None:
         text = json.dumps(
@@ -183,31 +203,58 @@ class RunFolder:
         write_atomically(self.path / "run.json", text)
 
 
-def latest_step(path: Path) -> int:
-    """The step of the newest complete checkpoint in a run folder; 0 without one."""
-    tracker = path / "latest_checkpointed_iteration.txt"
-    text = tracker.read_text().strip() if tracker.exists() else ""
-    step = int(text) if text.isdigit() else 0
-    return step if (path / f"global_step_{step}").is_dir() else 0
-
-
 def _read_state(path: Path) -> dict[str, Any] | None:
-    """`run.json`; None for a folder that holds no run."""
+    """`run.json`; None for a folder that holds no run, or a file that cannot be read."""
     try:
-        return json.loads((path / "run.json").read_text())
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+        state = json.loads((path / "run.json").read_text())
+        return state if {"state", "host", "pid", "process_started"} <= state.keys() else None
+    except (OSError, ValueError, AttributeError):
         return None
 
 
-def _is_alive(state: Mapping[str, Any]) -> bool:
-    """Whether the process that writes this run still lives on this host."""
-    if state["state"] == "finished" or state["host"] != socket.gethostname() or state["pid"] == os.getpid():
-        return False
+def _writer(path: Path, state: Mapping[str, Any]) -> str | None:
+    """The process that writes this run, as far as `run.json` can tell; None where it has ended.
+
+    Raises:
+        ConfigError: for a run of another host that has not been quiet for `QUIET_MIN`: nobody here can see whether its
+            process lives.
+    """
+    if state["state"] != "running":
+        return None
+    if state["host"] != socket.gethostname():
+        files = [file for file in (path / "run.json", path / "metrics.jsonl") if file.exists()]
+        quiet_min = (time.time() - max(file.stat().st_mtime for file in files)) / 60
+        if quiet_min < QUIET_MIN:
+            raise ConfigError(
+                f"trainer.default_local_dir={path} is in use by a process on {state['host']}, or was {quiet_min:.0f} "
+                f"min ago; if that has ended, start again {QUIET_MIN} min after its last step, or name another folder"
+            )
+        return None
+    if state["pid"] == os.getpid():
+        return None
     try:
         # Process ids are used again, in containers all the time; the time of start tells two apart.
-        return abs(psutil.Process(state["pid"]).create_time() - state["process_started"]) < 1
+        lives = abs(psutil.Process(state["pid"]).create_time() - state["process_started"]) < 1
     except psutil.NoSuchProcess:
-        return False
+        return None
+    return f"process {state['pid']}" if lives else None
+
+
+def _take(path: Path, undone_on_error: contextlib.ExitStack) -> str | None:
+    """Locks the folder for this process, or says who has it."""
+    try:
+        is_new = run_lock.take(path)
+    except BlockingIOError:
+        # Its new owner may not have written run.json yet.
+        state = _read_state(path)
+        return (state and _writer(path, state)) or "another start"
+    if is_new:
+        undone_on_error.callback(run_lock.release, path)
+    state = _read_state(path)
+    writer = _writer(path, state) if state is not None else None
+    if is_new and writer is not None:
+        run_lock.release(path)
+    return writer
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -217,14 +264,38 @@ def _read_config(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _refuse_unless_resumable(path: Path, state: dict[str, Any], config: Mapping[str, Any], resume: bool) -> None:
-    if _is_alive(state):
-        raise ConfigError(
-            f"trainer.default_local_dir={path} is in use by process {state['pid']}; wait for it or name another folder"
-        )
-    if not resume:
+def _named(
+    path: Path, config: Mapping[str, Any], undone_on_error: contextlib.ExitStack
+) -> tuple[Path, dict[str, Any] | None]:
+    """The folder that the user names, and the state of the run in it, None where there is none."""
+    if _read_state(path) is None:
+        names = [TRACKER, "metrics.jsonl", *(folder.name for folder in step_folders(path).values())]
+        left = [name for name in names if (path / name).exists()]
+        if left:
+            raise ConfigError(
+                f"trainer.default_local_dir={path} holds {left[0]} but no readable run.json, so that the run cannot be "
+                "resumed; name another folder, or put run.json back"
+            )
+    path.mkdir(parents=True, exist_ok=True)
+    writer = _take(path, undone_on_error)
+    if writer is not None:
+        raise ConfigError(f"trainer.default_local_dir={path} is in use by {writer}; wait for it or name another folder")
+    state = _read_state(path)
+    if state is not None:
+        _refuse_unless_resumable(path, state, config)
+    return path, state
+
+
+def _refuse_unless_resumable(path: Path, state: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    if config["trainer"]["resume_mode"] == "disable":
         raise ConfigError(
             f"trainer.default_local_dir={path} already holds a run; name another folder for a fresh start"
+        )
+    start = checkpoint_to_resume(config["trainer"])
+    if start is not None and start.parent != path:
+        raise ConfigError(
+            f"trainer.resume_from_path={start} is of another run than the one in trainer.default_local_dir={path}; "
+            "name a new folder for what starts there, or a global_step_N of this one"
         )
     differing = changed_keys(_read_config(path), config)
     if differing:
@@ -245,13 +316,35 @@ def _wants_more_steps(path: Path, config: Mapping[str, Any]) -> bool:
     return total is not None and total > latest_step(path) > 0
 
 
-def _unfinished(base: Path, config: Mapping[str, Any]) -> tuple[Path, dict[str, Any] | None]:
-    """The newest run below `base` with this config, unless it is finished or in use; else (base, None)."""
-    for file in sorted(base.glob("*/run.json"), reverse=True):
-        path, state = file.parent, _read_state(file.parent)
-        if state is not None and not changed_keys(_read_config(path), config):
-            return (base, None) if state["state"] == "finished" or _is_alive(state) else (path, state)
-    return base, None
+def _resumed_step(path: Path, start: Path | None) -> int:
+    """The step at which the run in `path` goes on: that of the checkpoint which the user names, or the latest."""
+    if start is None:
+        return latest_step(path)
+    return int(start.name.removeprefix("global_step_"))
+
+
+def _unnamed(
+    outputs: Path, config: Mapping[str, Any], undone_on_error: contextlib.ExitStack
+) -> tuple[Path, dict[str, Any] | None]:
+    """The newest run with this config, unless it is finished or in use, and its state; else a new folder, and None."""
+    base = outputs / config["trainer"]["project_name"] / config["trainer"]["experiment_name"]
+    if config["trainer"]["resume_mode"] == "auto":
+        newest_first = (file.parent for file in sorted(base.glob("*/run.json"), reverse=True))
+        same = (path for path in newest_first if _read_state(path) and not changed_keys(_read_config(path), config))
+        path = next(same, None)
+        if path is not None and not _is_finished(path) and _take(path, undone_on_error) is None:
+            # It may have finished until it was free.
+            if not _is_finished(path):
+                return path, _read_state(path)
+            run_lock.release(path)
+    path = _new_folder(base)
+    _take(path, undone_on_error)
+    return path, None
+
+
+def _is_finished(path: Path) -> bool:
+    state = _read_state(path)
+    return state is not None and state["state"] == "finished"
 
 
 def _new_folder(base: Path) -> Path:

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from verl.classmate.algorithm_config import rollout_correction
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.trainer import loggers
+from verl.trainer.checkpoints import checkpoint_to_resume
 from verl.trainer.fork_server import ForkServer
 from verl.trainer.run_folder import RunFolder
 
@@ -40,11 +41,14 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
     models = [config.actor_rollout_ref.model, config.critic.model]
     with open_dict(config):
         config.trainer.default_local_dir = str(folder.path)
-        if config.trainer.resume_mode == "auto":
-            if folder.resumed_from:
-                config.trainer.val_before_train = False
-            else:
-                config.trainer.resume_mode = "disable"
+        if folder.resumed_from:
+            config.trainer.val_before_train = False
+        elif config.trainer.resume_mode == "auto":
+            config.trainer.resume_mode = "disable"
+        checkpoint = checkpoint_to_resume(config.trainer)
+        if checkpoint is not None:
+            # Upstream reads the step off the end of it.
+            config.trainer.resume_from_path = str(checkpoint)
         config.trainer.v1.trainer_mode = trainer_name
         config.transfer_queue.enable = True
         # Upstream's console logger prints every metric of a step; ours is the terminal.

@@ -1,18 +1,23 @@
-"""What the trainer does to rows between the queue and the actor: greedy rows taken out, masks narrowed."""
+"""What the trainer does to rows between the queue and the actor (greedy rows out, masks narrowed), and how it saves."""
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from transfer_queue import KVBatchMeta
 
+from tests.trainer.saved import save, saved_steps
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo import baseline_ray_trainer
 from verl.trainer.ppo.advantage.rows import Greedy
-from verl.trainer.ppo.baseline_ray_trainer import narrow_masks, take_out_greedy
+from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer, narrow_masks, take_out_greedy
 from verl.trainer.ppo.core_algos import agg_loss
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.trainer.run_folder import RunFolder
 
 
 @pytest.fixture
@@ -73,6 +78,58 @@ def test_a_greedy_row_without_consistency_has_no_fused_reward_where_that_is_a_pa
     found = Greedy.of_row(row, with_consistency)
     assert found is not None
     assert math.isnan(found.final)
+
+
+class Saver(BaselineRayPPOTrainer):
+    """A trainer that saves and does nothing else."""
+
+    def __init__(self, run: Path, **trainer: Any) -> None:
+        defaults = {"resume_mode": "auto", "max_actor_ckpt_to_keep": 3, "max_critic_ckpt_to_keep": 3}
+        self.config = OmegaConf.create({"trainer": defaults | trainer})
+        self.folder = RunFolder(path=run, resumed_from=None)
+
+    def save(self, step: int) -> list[int]:
+        """The steps that are there afterwards."""
+        self.global_steps = step
+        self._save_and_prune()
+        return saved_steps(self.folder.path)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Steps that are there at the end of each save, before upstream writes the tracker."""
+    found: list[list[int]] = []
+
+    def upstream(self: Saver) -> None:
+        assert self.config.trainer.max_actor_ckpt_to_keep is self.config.trainer.max_critic_ckpt_to_keep is None
+        save(self.folder.path, self.global_steps)
+        found.append(saved_steps(self.folder.path))
+
+    monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", upstream)
+    return found
+
+
+def test_a_run_keeps_its_number_of_checkpoints_over_all_its_starts(tmp_path: Path, seen: list[list[int]]) -> None:
+    first = Saver(tmp_path)
+    assert [first.save(step) for step in (20, 40, 60, 80)] == [[20], [20, 40], [20, 40, 60], [40, 60, 80]]
+    second = Saver(tmp_path)
+    assert second.save(100) == [60, 80, 100]
+    assert max(map(len, seen)) == 3, "never more on the disk than are kept"
+    assert second.config.trainer.max_actor_ckpt_to_keep == 3, "what the user wrote"
+    assert Saver(tmp_path, max_actor_ckpt_to_keep=None).save(120) == [60, 80, 100, 120]
+
+
+def test_the_only_checkpoint_stays_until_the_next_is_whole(tmp_path: Path, seen: list[list[int]]) -> None:
+    saver = Saver(tmp_path, max_actor_ckpt_to_keep=1, max_critic_ckpt_to_keep=1)
+    assert [saver.save(step) for step in (20, 40, 60)] == [[20], [40], [60]]
+    assert seen == [[20], [20, 40], [40, 60]]
+
+
+def test_the_checkpoint_that_the_user_named_stays(tmp_path: Path, seen: list[list[int]]) -> None:
+    named = save(tmp_path, 20)
+    keep_one = {"max_actor_ckpt_to_keep": 1, "max_critic_ckpt_to_keep": 1}
+    saver = Saver(tmp_path, **keep_one, resume_mode="resume_path", resume_from_path=str(named))
+    assert [saver.save(step) for step in (40, 60)] == [[20, 40], [20, 60]]
 
 
 def rows(*masks: list[int]) -> list[torch.Tensor]:

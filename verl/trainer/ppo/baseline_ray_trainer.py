@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ from verl.experimental.agent_loop.classmate_agent_loop import (
 from verl.experimental.reward_loop import RewardLoopManager
 from verl.protocol import DataProto
 from verl.single_controller.ray import ResourcePoolManager
+from verl.trainer import checkpoints
 from verl.trainer.console import Console
 from verl.trainer.frozen_weights import FrozenWeights
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
@@ -503,8 +505,27 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             if self._frozen_policy is not None:
                 self._frozen_policy.check()
             with marked_timer("save_checkpoint", timing_raw, color="green"):
-                super()._save_checkpoint()
+                self._save_and_prune()
             self._save_is_due = False
+
+    def _save_and_prune(self) -> None:
+        """Upstream's save between two removals of ours: there are never more than are kept, and always a whole one.
+
+        Upstream itself removes nothing: it would leave `data.pt`, forget what earlier starts have saved and, where one
+        is kept, remove it before the next is whole.
+        """
+        trainer = self.config.trainer
+        limits = {key: trainer[key] for key in ("max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep")}
+        keep, keep_critic = limits.values()
+        spared = Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else None
+        prune = functools.partial(checkpoints.prune, self.folder.path, spared=spared)
+        prune(keep=keep and max(1, keep - 1), keep_critic=keep_critic and max(1, keep_critic - 1))
+        trainer.update(dict.fromkeys(limits))
+        try:
+            super()._save_checkpoint()
+        finally:
+            trainer.update(limits)
+        prune(keep=keep, keep_critic=keep_critic)
 
     def _tell_judge_failures(self, records: list[dict[str, Any]]) -> None:
         """One line about texts that the judge gave no score, with the last reason."""

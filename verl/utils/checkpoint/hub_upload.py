@@ -25,6 +25,7 @@ import yaml
 from tqdm import tqdm
 
 from verl.data_preprocessing.common import sha256_of
+from verl.trainer.checkpoints import TRACKER, step_folders
 from verl.utils.checkpoint.model_card import MARKER, model_card, validation_plot
 
 Content = Path | bytes
@@ -81,14 +82,16 @@ class Target:
 def read_run(root: Path) -> Run:
     """The checkpoints in `root`, a run folder or any folder with `global_step_N` in it.
 
+    Those without `actor` are what upstream leaves of checkpoints that it removes, and are none.
+
     Raises:
         ValueError: when there is none, or one is neither a whole model nor can be merged.
     """
-    found = {int(match[1]): path for path in root.glob("global_step_*") if (match := _step_of(path)) and path.is_dir()}
+    found = {step: folder for step, folder in step_folders(root).items() if (folder / "actor").is_dir()}
     if not found:
         hint = f"name its parent, {root.parent}, or --main_only_path {root}" if _step_of(root) else "name a run folder"
-        raise ValueError(f"no global_step_N folder in {root}: {hint}")
-    tracker = root / "latest_checkpointed_iteration.txt"
+        raise ValueError(f"no global_step_N folder with a model in {root}: {hint}")
+    tracker = root / TRACKER
     text = tracker.read_text().strip() if tracker.exists() else ""
     newest = int(text) if text.isdigit() else max(found)
     notes = [f"global_step_{step} was not saved to its end: left out" for step in sorted(found) if step > newest]
