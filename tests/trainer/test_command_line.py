@@ -111,19 +111,19 @@ def test_defaults_are_composed_only_where_a_text_may_be_a_mistake(typed, composi
 
 
 def test_home_is_put_in_once_for_everybody(monkeypatch):
-    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("HOME", "/homes/me")
     models = "reward_model.classmate_model_name_or_path_list=['~/a',b]"
     files = "data.train_files=['~/x.parquet','/y.parquet']"
     config = composed(models, files, "actor_rollout_ref.model.path='~/model'", "trainer.experiment_name='a~/b'")
     reward = config.reward_model.classmate_cot_reward_configs
-    assert config.actor_rollout_ref.model.path == config.critic.model.path == "/home/me/model"
-    assert reward.self_play_model == "/home/me/model"
-    assert list(reward.classmate_model_name_or_path_list) == ["/home/me/a", "b"]
-    assert list(config.data.train_files) == ["/home/me/x.parquet", "/y.parquet"]
+    assert config.actor_rollout_ref.model.path == config.critic.model.path == "/homes/me/model"
+    assert reward.self_play_model == "/homes/me/model"
+    assert list(reward.classmate_model_name_or_path_list) == ["/homes/me/a", "b"]
+    assert list(config.data.train_files) == ["/homes/me/x.parquet", "/y.parquet"]
     assert config.trainer.experiment_name == "a~/b"
     assert config.skip.rollout.dump_dir.startswith("~/")
     listed = composed("reward_model.classmates=[{model: '~/a'}]")
-    assert listed.reward_model.classmates[0].model == "/home/me/a"
+    assert listed.reward_model.classmates[0].model == "/homes/me/a"
 
 
 @pytest.fixture
