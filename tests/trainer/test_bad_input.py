@@ -234,6 +234,10 @@ MISTAKES = {
         ["trainer.resume_mode=resume_path"],
         ["trainer.resume_mode=resume_path needs trainer.resume_from_path=RUN/global_step_N"],
     ),
+    "checkpoint without the mode": (
+        ["trainer.resume_from_path=/nowhere/global_step_20"],
+        ["is read with trainer.resume_mode=resume_path only"],
+    ),
     "checkpoint that does not exist": (
         ["trainer.resume_mode=resume_path", "trainer.resume_from_path=/nowhere/global_step_20"],
         ["trainer.resume_from_path=/nowhere/global_step_20 is no folder global_step_N"],

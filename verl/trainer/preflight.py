@@ -194,7 +194,13 @@ def check_resume(config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: naming the key and what to write instead.
     """
-    checkpoint_to_resume(config["trainer"])
+    trainer = config["trainer"]
+    checkpoint_to_resume(trainer)
+    if trainer["resume_from_path"] and trainer["resume_mode"] != "resume_path":
+        raise ConfigError(
+            f"trainer.resume_from_path={trainer['resume_from_path']} is read with trainer.resume_mode=resume_path "
+            "only; write both, or neither"
+        )
 
 
 def check_counts(config: Mapping[str, Any]) -> None:
