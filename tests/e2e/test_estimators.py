@@ -84,6 +84,12 @@ def test_segments_and_consistency_from_the_dump(world: World, tmp_path: Path, es
     assert moved > PROMPTS, "segments of a thought have advantages of their own"
 
 
+def spread(records: list[dict], reward: str) -> float:
+    """How far apart the baselines of a prompt's rows are."""
+    baselines = [record[reward] - advantage(record) for record in records]
+    return max(baselines) - min(baselines) if baselines else 0.0
+
+
 def test_remax_has_one_baseline_per_prompt(world: World, tmp_path: Path) -> None:
     folder = train(world, tmp_path, "algorithm.adv_estimator=remax", "trainer.save_freq=-1")
     for step, line in steps(folder).items():
@@ -96,8 +102,11 @@ def test_remax_has_one_baseline_per_prompt(world: World, tmp_path: Path) -> None
             sum(r["final_reward"] for r in records if r["classmate_valid"]) / sum(r["classmate_valid"] for r in records)
         )
         for group in by_prompt(records):
-            baselines = [record["final_reward"] - advantage(record) for record in group]
-            assert max(baselines) - min(baselines) < 1e-5
+            # A row that a classmate has read is compared by F, if the greedy one was read too, any other by r.
+            read = [record for record in group if record["classmate_valid"]]
+            others = [record for record in group if not record["classmate_valid"]]
+            assert spread(others, "base_reward") < 1e-5
+            assert spread(read, "final_reward") < 1e-5 or spread(group, "base_reward") < 1e-5
     texts = {record["response"] for record in rows(folder, 1)}
     assert len(texts) > PROMPTS, "the other rows are sampled"
 
