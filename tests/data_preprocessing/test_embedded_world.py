@@ -116,7 +116,7 @@ def test_generation_is_reproducible_and_independent_of_padding(world):
     assert alone[0] == together[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_the_world_starts_where_rl_has_something_to_learn(tmp_path):
     manifest = make_world(tmp_path / "world", DEFAULT)
