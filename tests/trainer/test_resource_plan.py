@@ -72,6 +72,22 @@ def test_gpu_memory_is_told_as_a_share(model):
     assert any(line.startswith("GPU memory") and "75%" in line for line in lines)
 
 
+def test_what_training_keeps_beside_the_engines_is_warned_of(model, monkeypatch):
+    kept = 3 * resource_plan.weights_gib(str(model), as_float32=True)
+    classmate = {"model": str(model), "backend": "vllm", "gpu_memory_utilization": 0.25}
+    offload = [f"actor_rollout_ref.actor.fsdp_config.{part}_offload=true" for part in ("param", "optimizer")]
+
+    def warned(gpu_gib: float, *overrides: str) -> bool:
+        monkeypatch.setattr(resource_plan, "_gpu_gib", lambda: gpu_gib)
+        return plan(str(model), "gpu", classmate, overrides=list(overrides))[-1].startswith("warning: GPU memory")
+
+    # The engines take three quarters.
+    assert not warned(4.01 * kept)
+    assert warned(3.99 * kept)
+    assert not warned(3.99 * kept, *offload)
+    assert warned(0.25 * kept, offload[0])
+
+
 def test_half_precision_files_take_twice_their_size_in_float32(model, tmp_path):
     import json
     import shutil

@@ -122,11 +122,17 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
         lines.append("schedule     batched: all rows are written first, then one classmate after the other reads them")
     if not on_cpu:
         share = gpu_memory_share(config, reward, schedule)
-        return [
-            *lines,
+        lines += [
             f"GPUs         {needed_gpus(config, reward)} needed, {_gpus_there()}",
             f"GPU memory   {share:.0%} of the fullest GPU for engines that make rows, asleep while the policy trains",
         ]
+        there, kept = _gpu_gib(), _kept_beside_engines_gib(config)
+        if there and share * there + kept > there:
+            lines.append(
+                f"warning: GPU memory may not suffice; training keeps {_size(kept)} of {_size(there)} beside the engines; "
+                "write smaller shares, or param_offload=true and optimizer_offload=true in its fsdp_config"
+            )
+        return lines
     # Driver, two of the queue, training ranks, agent workers, one process an engine.
     backends = [rollout.name, *(engine.backend for engine in running)]
     processes = 1 if config.debug else 3 + ranks + rollout.agent.num_workers + len(backends)
@@ -146,6 +152,19 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
 def _has_reference(config: Mapping[str, Any]) -> bool:
     """Whether the start weights stay beside the trained ones, for a KL term."""
     return bool(config["actor_rollout_ref"]["actor"]["use_kl_loss"])
+
+
+def _kept_beside_engines_gib(config: DictConfig) -> float:
+    """What policy and critic leave on each GPU while rows are made: all that FSDP is not told to offload."""
+    trained = [(config.actor_rollout_ref.model.path, config.actor_rollout_ref.actor.fsdp_config)]
+    if config.algorithm.adv_estimator == "gae":
+        trained.append((config.critic.model.path, config.critic.fsdp))
+    kept = 0.0
+    for path, fsdp in trained:
+        weights = weights_gib(path, as_float32=fsdp.model_dtype == "fp32") or 0.0
+        # Gradients are gone by then.
+        kept += weights * ((not fsdp.param_offload) + 2 * (not fsdp.optimizer_offload))
+    return kept / trainer_gpus(config)
 
 
 def _own_place(width: int, on_cpu: bool) -> str:
@@ -182,8 +201,14 @@ def _gpus_there() -> str:
     count = torch.cuda.device_count()
     if count == 0:
         return "none in this machine"
-    device = torch.cuda.get_device_properties(0)
-    return f"{count} in this machine ({device.name}, {device.total_memory / 2**30:.0f} GiB)"
+    return f"{count} in this machine ({torch.cuda.get_device_properties(0).name}, {_gpu_gib():.0f} GiB)"
+
+
+def _gpu_gib() -> float:
+    """Memory of the first GPU of this machine; 0 without one."""
+    import torch
+
+    return torch.cuda.get_device_properties(0).total_memory / 2**30 if torch.cuda.device_count() else 0.0
 
 
 def memory_gib() -> tuple[float, float]:
