@@ -129,8 +129,8 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
         there, kept = _gpu_gib(), _kept_beside_engines_gib(config)
         if there and share * there + kept > there:
             lines.append(
-                f"warning: GPU memory may not suffice; training keeps {_size(kept)} of {_size(there)} beside the engines; "
-                "write smaller shares, or param_offload=true and optimizer_offload=true in its fsdp_config"
+                f"warning: GPU memory may not suffice; training keeps {_size(kept)} of {_size(there)} beside the "
+                "engines; write smaller shares, or param_offload=true and optimizer_offload=true in its fsdp_config"
             )
         return lines
     # Driver, two of the queue, training ranks, agent workers, one process an engine.
