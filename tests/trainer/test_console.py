@@ -34,7 +34,7 @@ with Console.capture(folder.path / "logs" / "driver.log") as console:
         metrics = {
             "critic/main_model_reward/mean": 0.5, "critic/final_reward/mean": float("nan"), "actor/grad_norm": 0.254,
         }
-        console.step(step, 2, metrics, 1.25)
+        console.step(step, 2, metrics | ({"timing_s/testing": 0.75} if step == 2 else {}), 1.25)
     print_summary(console, folder)
 print("after the run")
 """
@@ -69,7 +69,10 @@ def test_a_pipe_gets_plain_lines(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     lines = lines_of(done.stdout)
-    assert lines[:2] == ["step 1/2  acc 0.50  grad 0.25  1.2 s", "step 2/2  acc 0.50  grad 0.25  1.2 s"]
+    assert lines[:2] == [
+        "step 1/2  acc 0.50  grad 0.25  1.2 s",
+        "step 2/2  acc 0.50  grad 0.25  1.2 s, 0.8 of them validation",
+    ]
     assert_table(lines)
     assert "\x1b" not in done.stdout
     assert f"metrics.jsonl   {tmp_path}/metrics.jsonl" in lines

@@ -99,7 +99,9 @@ class Console:
             for label, key, spec in STEP_NUMBERS
             if key in metrics and metrics[key] == metrics[key]
         ]
-        self.line(f"step {step:>{len(str(total))}}/{total}  " + "  ".join(parts) + f"  {seconds:.1f} s")
+        validation = metrics.get("timing_s/testing")
+        note = "" if validation is None else f", {validation:.1f} of them validation"
+        self.line(f"step {step:>{len(str(total))}}/{total}  " + "  ".join(parts) + f"  {seconds:.1f} s{note}")
         if self._progress:
             self._progress.update(self._task, completed=step)
 
