@@ -443,6 +443,9 @@ class ClassmateRewardModelConfig(JudgeKeys):
     in algorithm.rollout_correction; null leaves that node as it is."""
     seed: int = field(default=0, metadata={"yaml": "${data.seed}", "null": 0})
     """Seed of the classmates' requests; null counts as 0."""
+    min_made_fraction: float = 0.5
+    """A run ends with an error when fewer of a batch's rows than this share could be made. Rows that are lost because
+    their agent loop failed are left out and counted (training/rows_lost, validation/rows_lost)."""
     classmates: tuple[ClassmateSpec, ...] = ()
     """The classmates, each {model, backend, placement, replicas, tensor_parallel_size, gpu_memory_utilization, weight};
     all but the model may be left out. Empty: the list in classmate_cot_reward_configs, which gives way to classmates
@@ -503,6 +506,10 @@ class ClassmateRewardModelConfig(JudgeKeys):
                 f"reward_model.{prefix}think_start_str and {prefix}think_end_str: write two different, non-empty "
                 "markers, or null for both",
             )
+        require(
+            0 <= self.min_made_fraction <= 1,
+            f"reward_model.min_made_fraction: {self.min_made_fraction} is not in [0, 1]; write 0.5",
+        )
         require(
             self.classmate_max_restarts >= 0,
             f"reward_model.classmate_max_restarts: {self.classmate_max_restarts} is negative; write 0 or more",

@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from verl.classmate import prompts
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.errors import ConfigError
-from verl.trainer import preflight_data, preflight_judges, preflight_models
+from verl.trainer import preflight_agents, preflight_data, preflight_judges, preflight_models
 from verl.trainer.checkpoints import checkpoint_to_resume
 from verl.trainer.loggers import check_loggers
 from verl.trainer.resource_plan import certain_memory_gib, memory_gib, needed_gpus, needed_ray_cpus
@@ -104,6 +104,7 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
     if _get(config, "reward.custom_reward_function.path") is None:
         preflight_data.check_sandbox(config["data"], reward)
     preflight_data.check_lowest_scores(config["data"], reward)
+    preflight_agents.check(config)
     preflight_judges.check(config, reward)
     _check_models(config, reward)
     check_memory(config, reward)

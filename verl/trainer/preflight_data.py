@@ -137,6 +137,20 @@ def data_sources(data: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
     return [(source, name) for name in data_files(data, key) if "://" not in name for source in _sources(name)]
 
 
+def agent_names(data: Mapping[str, Any], key: str) -> list[str]:
+    """The agent loops that the rows of local files of `data.train_files` or `data.val_files` name, sorted.
+
+    Empty where a dataset class of the user's makes the rows, or none has the column `agent_name`.
+    """
+    if data["custom_cls"]["path"] is not None:
+        return []
+    found: set[str] = set()
+    for name in data_files(data, key):
+        if "://" not in name and "agent_name" in _open(key, name)[1].names:
+            found |= {str(value) for value in _column(Path(name), "agent_name") if value}
+    return sorted(found)
+
+
 def has_question(key: str, name: str) -> bool:
     """Whether the rows of a file have `reward_model.raw_question_for_monitor`."""
     import pyarrow as pa

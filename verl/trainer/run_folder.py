@@ -5,7 +5,7 @@ refused with the keys that differ, and a finished run is never continued by acci
 replaced atomically. One process at a time has the folder (`run_lock`).
 
     >>> folder = RunFolder.open(config_dict)             # new, or the unfinished one with the same config
-    >>> folder.append_metrics(step=3, metrics={"critic/score/mean": 0.4})
+    >>> folder.write_metrics(step=3, metrics={"critic/score/mean": 0.4})
     >>> folder.finish()                                  # or leave(), where it did not come to its end
 """
 
@@ -29,6 +29,9 @@ from verl.trainer.checkpoints import TRACKER, checkpoint_to_resume, latest_step,
 
 QUIET_MIN = 15
 """Minutes after which a run of another host that writes nothing counts as ended; longer than a step."""
+
+_LONGEST_LINE = 2**20
+"""Bytes; a line of `metrics.jsonl` has some ten thousand."""
 
 _IGNORED_KEYS = frozenset(
     {
@@ -144,11 +147,37 @@ class RunFolder:
         """Where the rows of one step are dumped."""
         return self.path / ("val_preds" if validation else "rollouts") / f"step_{step}.jsonl"
 
-    def append_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Appends one line; a NaN becomes null, since JSON has no NaN."""
+    def write_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Appends the line of a step, or replaces the last one where it is of the same step.
+
+        A NaN becomes null, since JSON has no NaN.
+        """
         line = {"step": step} | {key: _json_number(value) for key, value in metrics.items()}
-        with self.metrics_path.open("a") as f:
-            f.write(json.dumps(line) + "\n")
+        kept = self._length_before(step)
+        with self.metrics_path.open("r+b" if self.metrics_path.exists() else "wb") as f:
+            f.seek(kept)
+            f.write(json.dumps(line).encode() + b"\n")
+            f.truncate()
+
+    def add_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Adds to the line of a step if it is the last one, or appends it."""
+        self.write_metrics(step, {**self.metrics_of(step), **metrics})
+
+    def metrics_of(self, step: int) -> dict[str, Any]:
+        """The line of a step; empty where there is none."""
+        return next((line for line in self.read_metrics() if line["step"] == step), {})
+
+    def _length_before(self, step: int) -> int:
+        """Bytes of `metrics.jsonl` in front of the line of `step`, if that is the last one; else all of them."""
+        if not self.metrics_path.exists():
+            return 0
+        with self.metrics_path.open("rb") as f:
+            size = f.seek(0, os.SEEK_END)
+            f.seek(max(0, size - _LONGEST_LINE))
+            tail = f.read()
+        before, _, last = tail.removesuffix(b"\n").rpartition(b"\n")
+        is_same = last.startswith(b'{"step": %d,' % step)
+        return size - len(tail) + len(before) + bool(before) if is_same else size
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`, without a last line that a killed run left incomplete."""

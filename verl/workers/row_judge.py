@@ -14,7 +14,7 @@ import asyncio
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -87,6 +87,14 @@ class Answer:
     """Validation rows are sampled with the validation's settings."""
     partner: Partner | None = None
     """The other question of `help_other_questions`."""
+    turns: tuple[tuple[int, int], ...] = ()
+    """First token, and one past the last, of each turn that the policy wrote into a response in which others (tools)
+    wrote as well; empty: it wrote all of it, in one turn."""
+
+    @property
+    def last_turn(self) -> slice:
+        """The tokens of the response that are read: what classmates are handed and the verifier scores is in them."""
+        return slice(*self.turns[-1]) if self.turns else slice(0, len(self.response_ids))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,9 +104,9 @@ class ReadRow:
     answer: Answer
     """As it came."""
     span: cot.CotSpan
-    """Where the thought is."""
+    """Where the thought is, in the answer's last turn."""
     shown: RowViews
-    """What the classmates are shown."""
+    """What the classmates are shown; masks over the whole response."""
     samples: int
     """S; 0 where nobody is asked (baselines)."""
 
@@ -219,15 +227,15 @@ class RowJudge:
         """Finds the thought and cuts it into what is shown."""
         asks = bool(self._tokenizers) and (answer.validate or self._trains_with_classmates)
         config = self.reward.classmate_cot_reward_configs
-        span = cot.locate(
-            answer.response_ids, self._tokenizer, self._markers, preopened=self._opens_thought(answer.prompt_ids)
-        )
+        turn = answer.last_turn
+        turn_ids, before = answer.response_ids[turn], [*answer.prompt_ids, *answer.response_ids[: turn.start]]
+        span = cot.locate(turn_ids, self._tokenizer, self._markers, preopened=self._opens_thought(before))
         partner = answer.partner
         if config.classmate_reward_type == "help_other_similar_questions":
             partner = similar_partner(answer.task.data_source, answer.task.reward_model)
         shown = row_views(
             span,
-            answer.response_ids,
+            turn_ids,
             self._tokenizer,
             answer.messages,
             config,
@@ -235,6 +243,7 @@ class RowJudge:
             validate=answer.validate,
             partner=partner,
         )
+        shown = replace(shown, mask=_in_response(answer, shown.mask), segments=_in_response(answer, shown.segments))
         samples = self.reward.classmate_generation_configs.sampling(validate=answer.validate).n if asks else 0
         return ReadRow(answer=answer, span=span, shown=shown, samples=samples)
 
@@ -398,12 +407,17 @@ class RowJudge:
             "partner": None if partner is None else vars(partner),
             "prompt_end_ids": [int(token) for token in answer.prompt_ids[-_MARKER_TOKENS:]],
             "response_ids": [int(token) for token in answer.response_ids],
+            **self._turns_record(answer),
         }
+        loss_mask = None
+        if mode != "all_tokens":
+            turn = answer.last_turn
+            loss_mask = _in_response(answer, cot.loss_mask(row.span, turn.stop - turn.start, mode))
         return JudgedRow(
             scores=scores,
             mask=mask_R,
             segments=row.shown.segments * handed_over,
-            actor_mask=None if mode == "all_tokens" else cot.loss_mask(row.span, len(answer.response_ids), mode),
+            actor_mask=loss_mask,
             info=scores.extra_info() | {"follows_hint": follows},
             continuations=scored.continuations,
             record=record,
@@ -433,6 +447,13 @@ class RowJudge:
             ],
         }
 
+    def _turns_record(self, answer: Answer) -> dict[str, Any]:
+        """Of a response of several turns: where they are, and all of it as text."""
+        if not answer.turns:
+            return {}
+        text = self._tokenizer.decode(list(answer.response_ids), skip_special_tokens=False)
+        return {"turns": [list(turn) for turn in answer.turns], "transcript": text}
+
     def _seed(self, answer: Answer, classmate: int, sample: int) -> int:
         key = row_key(answer.task.data_source, answer.task.extra_info["index"])
         return request_seed(self.reward.seed, answer.step, key, answer.rollout, classmate, sample)
@@ -443,6 +464,15 @@ class RowJudge:
             return False
         ending = self._tokenizer.decode(list(prompt_ids[-_MARKER_TOKENS:]), skip_special_tokens=False)
         return bool(ending.rstrip().endswith(self._markers.start))
+
+
+def _in_response(answer: Answer, mask: np.ndarray) -> np.ndarray:
+    """(R,) what is told of the last turn's tokens, 0 on all others."""
+    if not answer.turns:
+        return mask
+    whole_R = np.zeros(len(answer.response_ids), dtype=mask.dtype)
+    whole_R[answer.last_turn] = mask
+    return whole_R
 
 
 def asked_to_json(asked: Asked) -> str:

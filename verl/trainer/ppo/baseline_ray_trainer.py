@@ -1,8 +1,8 @@
 """The trainer under every run: verl's synchronous PPO trainer plus our rows, metrics, dumps and terminal lines.
 
 Decision: upstream's `fit` and `step` stay as they are. What differs hangs on methods that upstream calls anyway: rows
-get stable ids where they are fetched, advantages see the reward's parts where they are computed, and a step is
-written down and saved where its metrics are complete, so that a checkpoint never runs ahead of `metrics.jsonl`.
+get stable ids where they are fetched, advantages see the reward's parts where they are computed, and a step is written
+down before it is saved, while the engines sleep, so that a checkpoint never runs ahead of `metrics.jsonl`.
 
     >>> trainer = BaselineRayPPOTrainer(config)
     >>> trainer.init_workers()
@@ -51,6 +51,7 @@ from verl.trainer.console import Console
 from verl.trainer.frozen_weights import FrozenWeights
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
 from verl.trainer.ppo.advantage.rows import GREEDY_FIELDS, Greedy, recorded_advantages
+from verl.trainer.ppo.queue_rows import accounted
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.trainer.ppo.row_metrics import main_model_lengths, row_metrics
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
@@ -59,7 +60,6 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.trainer.preflight_data import count_rows
 from verl.trainer.run_folder import RunFolder
 from verl.trainer.session import settle, start_ray
-from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
@@ -69,24 +69,6 @@ from verl.workers.classmate_workers import ClassmateGroup
 from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, advantage_fields, asked_from_json
 from verl.workers.utils.padding import response_to_nested
 
-POLL_INTERVAL_S = 0.05
-"""Seconds between two looks at the transfer queue. Upstream waits 2 s, which is most of a step on a small model."""
-
-
-class OrderedReplayBuffer(ReplayBuffer):
-    """Upstream's buffer with rows in the order in which their prompts were fetched, whatever order they finished in."""
-
-    def _materialize_batch(
-        self, partition_id: str, selected_prompt_uids: list[str], partition_snapshot: dict[str, dict]
-    ) -> KVBatchMeta:
-        batch = super()._materialize_batch(partition_id, selected_prompt_uids, partition_snapshot)
-        if not batch.keys:
-            raise RuntimeError("no row of this batch could be made; logs/ray/worker-*.err of the run folder say why")
-        order = sorted(range(len(batch.keys)), key=lambda i: _row_order(batch.keys[i]))
-        return KVBatchMeta(
-            partition_id=partition_id, keys=[batch.keys[i] for i in order], tags=[batch.tags[i] for i in order]
-        )
-
 
 class _RewardsComeLater(RewardLoopManager):
     """Tells upstream that no reward is computed while the policy is awake (it asks for these handles)."""
@@ -94,18 +76,14 @@ class _RewardsComeLater(RewardLoopManager):
     reward_loop_worker_handles = None  # type: ignore[assignment]
 
 
-def _row_order(key: str) -> tuple[int, str, int, int]:
-    """Sort key of a row `{uid}_{session}_{index}`; our uids start with the position in the run."""
-    uid, session, index = key.rsplit("_", 2)
-    position = uid.split("-", 1)[0]
-    return (int(position) if position.isdigit() else 0, uid, int(session), int(index))
-
-
 @register_trainer("baseline")
 class BaselineRayPPOTrainer(PPOTrainerSync):
     """Trains on the verifier's reward; classmates, when configured, read the validation rows only."""
 
     trains_with_classmates = False
+
+    replay_buffer: Any
+    """Upstream's, with `AccountedRows` in front."""
 
     def __init__(
         self,
@@ -148,8 +126,10 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         self._given_resource_pool_manager = resource_pool_manager
         self._fetched_prompts = 0
         self._greedy: dict[str, Greedy] = {}
-        self._save_is_due = False
+        # The batch of the last step and its metrics so far; None before the first.
+        self._trained: tuple[Any, dict[str, Any]] | None = None
         self._step_began = time.time()
+        self._rows_lost = 0
         super().__init__(config)
 
     # Start.
@@ -174,10 +154,18 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         if self.clock is not None:
             self.clock.lap("models and engines")
         manager = agent_loop_manager or self._build_agent_loop_manager()
+        self._make_up_for_validation()
         super().fit(manager)
         if self.classmates is not None:
             self.classmates.shutdown()
         self.folder.finish()
+
+    def _make_up_for_validation(self) -> None:
+        """Validates before the first step where the run that is resumed ended between a save and its validation."""
+        step, every = self.folder.resumed_from or 0, self.config.trainer.test_freq
+        due = step > 0 and every > 0 and (step % every == 0 or step >= self.total_training_steps)
+        if due and not any(key.startswith("val-core/") for key in self.folder.metrics_of(step)):
+            self.config.trainer.val_before_train = True
 
     def _build_agent_loop_manager(self) -> Any:
         manager_cls: Any = load_class_from_fqn(
@@ -190,6 +178,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             reward_loop_worker_handles=self.get_reward_handles(),
         )
         ray.get([worker.__ray_ready__.remote() for worker in manager.agent_loop_workers])
+        self.replay_buffer.dead_workers = manager.dead_workers
         if self.classmates is not None:
             classmates = self.classmates
             manager.excluded_classmates = lambda: classmates.excluded
@@ -231,11 +220,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
     def _build_replay_buffer(self) -> ReplayBuffer:
         # Upstream compares this string for everything that distinguishes the synchronous trainer.
         self.trainer_mode = "sync"
-        buffer = super()._build_replay_buffer()
-        if type(buffer) is ReplayBuffer:
-            buffer.__class__ = OrderedReplayBuffer
-        buffer.poll_interval = POLL_INTERVAL_S
-        return buffer
+        return accounted(super()._build_replay_buffer())
 
     def _init_resource_pool_mgr(self) -> None:
         self._queue.result()
@@ -292,6 +277,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
     def on_step_begin(self) -> None:
         super().on_step_begin()
         self._step_began = time.time()
+        self._rows_lost = 0
         self._show_startup()
 
     def _show_startup(self) -> None:
@@ -302,9 +288,29 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             self.clock = None
 
     def on_sample_end(self) -> None:
+        self._rows_lost += self._account_for_rows()
         super().on_sample_end()
         if self.classmates is not None:
             self.classmates.sleep()
+
+    def _account_for_rows(self, *, validation: bool = False) -> int:
+        """How many of the rows just fetched could not be made; says so, and keeps their reasons in the logs.
+
+        Raises:
+            RuntimeError: they are too many.
+        """
+        lost, fetched = self.replay_buffer.take_lost()
+        if not lost:
+            return 0
+        told = {"step": self.global_steps, "validation": validation}
+        path = self.folder.path / "logs" / "lost_rows.jsonl"
+        with path.open("a") as f:
+            f.writelines(json.dumps(told | dataclasses.asdict(row)) + "\n" for row in lost)
+        message = f"{len(lost)} of {fetched} rows could not be made (last: {lost[-1].error[:200]}; all: {path})"
+        if fetched - len(lost) < self.reward_config.min_made_fraction * fetched:
+            raise RuntimeError(message)
+        self.console.line(f"warning: {message}; they are left out")
+        return len(lost)
 
     def on_step_end(self) -> None:
         if self.classmates is not None:
@@ -322,15 +328,21 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
     def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:
         """Upstream's place for helpers that share the policy's GPU: it has just put the policy to sleep."""
+        tokens = ("prompts", "responses", "response_mask")
         fields = [
-            *("prompts", "responses", "raw_prompt", "data_source", "reward_model", "extra_info", "extra_fields", "uid"),
+            *("raw_prompt", "data_source", "reward_model", "extra_info", "extra_fields", "uid"),
             *("global_steps", "session_id", "is_validate", "excluded_classmates", "partner"),
         ]
-        rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-        prompts, responses = rows.pop("prompts").unbind(), rows.pop("responses").unbind()
-        columns = {name: _as_list(rows[name]) for name in fields[2:]}
+        rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[*tokens, *fields])
+        prompts, responses, masks = (rows.pop(name).unbind() for name in tokens)
+        columns = {name: _as_list(rows[name]) for name in fields}
         answers = [
-            answer_of(prompts[i].tolist(), responses[i].tolist(), {name: column[i] for name, column in columns.items()})
+            answer_of(
+                prompts[i].tolist(),
+                responses[i].tolist(),
+                masks[i].tolist(),
+                {name: column[i] for name, column in columns.items()},
+            )
             for i in range(len(batch))
         ]
         early = [
@@ -464,51 +476,79 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
     # What a step leaves behind.
 
+    def step(self, metrics: dict, timing_raw: dict) -> KVBatchMeta:
+        """Upstream's step, remembered until it is saved."""
+        batch = super().step(metrics, timing_raw)
+        self._trained = (batch, metrics)
+        return batch
+
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
-        """Upstream's metrics plus ours; then writes the step down, shows its line and saves if that is due."""
-        super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        """Upstream's metrics plus ours; then writes the step down and shows its line."""
+        self._leave_step(self._records(batch, metrics, timing_raw), metrics)
+
+    def _records(self, batch: Any, metrics: dict, timing_raw: dict) -> list[dict[str, Any]]:
+        """The dump's records of a step; its metrics, upstream's and ours, are added to `metrics`."""
+        epoch = (self.global_steps - 1) // self.steps_per_epoch
+        super()._compute_metrics(batch, metrics, timing_raw, self.global_steps, epoch)
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
         rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=self._dumped_fields)
-        self._leave_step(rows, metrics, timing_raw)
+        return self._described(rows, metrics)
 
     @property
     def _dumped_fields(self) -> list[str]:
-        """Fields of a row that `_leave_step` reads."""
+        """Fields of a row that `_described` reads."""
         segments = ["classmate_segments"] if self.advantage_config.per_segment else []
         return ["extra_fields", "advantages", "classmate_mask", *segments]
 
-    def _leave_step(self, rows: TensorDict, metrics: dict, timing_raw: dict) -> None:
-        """Adds our metrics, writes the step down, shows its line and saves if that is due.
+    def _described(self, rows: TensorDict, metrics: dict) -> list[dict[str, Any]]:
+        """The dump's records of a step's real rows, whose metrics are added to `metrics`.
 
         Args:
-            rows: `_dumped_fields` of the step's real rows.
+            rows: their `_dumped_fields`.
             metrics: upstream's so far.
-            timing_raw: gets the time that saving took.
         """
         extra_fields = rows.pop("extra_fields").tolist()
         infos, records = _split_extra_fields(extra_fields)
         columns = [rows[name].unbind() for name in self._dumped_fields if name != "extra_fields"]
         for record, *tensors in zip(records, *columns, strict=True):
-            record.update(recorded_advantages(*tensors, segments=len(record["segment_rewards"])))
+            parts = {"segments": len(record["segment_rewards"]), "turns": record.get("turns", ())}
+            record.update(recorded_advantages(*tensors, **parts))
         metrics.update(row_metrics(infos))
         metrics.update(main_model_lengths(metrics))
         metrics.update(judge_metrics(records))
-        self._tell_judge_failures(records)
+        metrics["training/rows_lost"] = float(self._rows_lost)
         metrics["timing_s/classmate_cot"] = _time_after_last_response(extra_fields)
-        # Upstream timed what only notes that a save is due; the save comes after this line.
-        metrics.pop("timing_s/save_checkpoint", None)
         if self.classmates is not None:
             metrics["classmate/restarts"] = float(self.classmates.restarts)
             metrics["classmate/excluded"] = float(len(self.classmates.excluded))
-        self._write_step(metrics, records)
-        if self._save_is_due:
-            if self._frozen_policy is not None:
-                self._frozen_policy.check()
-            with marked_timer("save_checkpoint", timing_raw, color="green"):
-                self._save_and_prune()
-            self._save_is_due = False
+        return records
+
+    def _leave_step(self, records: list[dict[str, Any]], metrics: dict) -> None:
+        """Writes the step down and shows its line."""
+        self._tell_judge_failures(records)
+        self._write_step(records, metrics)
+        self.console.step(self.global_steps, self.total_training_steps, metrics, time.time() - self._step_began)
+
+    def _write_step(self, records: list[dict[str, Any]], metrics: dict) -> None:
+        if not self.folder.rollouts_path(self.global_steps).exists():
+            self.folder.dump_rows(self.global_steps, records)
+        self.folder.write_metrics(self.global_steps, metrics)
+
+    def _save_checkpoint(self) -> None:
+        """Upstream's save while the engines sleep, of a step that is written down: a resumed run misses no line.
+
+        What comes after the save, validation first of all, is added to the step's line when it is there.
+        """
+        if self._frozen_policy is not None:
+            self._frozen_policy.check()
+        assert self._trained is not None, "only what was trained is saved"
+        batch, metrics = self._trained
+        so_far = dict(metrics)
+        timing = self.timing_raw | {"step": time.time() - self._step_began}
+        self._write_step(self._records(batch, so_far, timing), so_far)
+        self._save_and_prune()
 
     def _save_and_prune(self) -> None:
         """Upstream's save between two removals of ours: there are never more than are kept, and always a whole one.
@@ -539,15 +579,6 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
                 f"{failed[-1]['failure']}: {failed[-1].get('error')})"
             )
 
-    def _write_step(self, metrics: dict, records: list[dict[str, Any]]) -> None:
-        self.folder.dump_rows(self.global_steps, records)
-        self.folder.append_metrics(self.global_steps, metrics)
-        self.console.step(self.global_steps, self.total_training_steps, metrics, time.time() - self._step_began)
-
-    def _save_checkpoint(self) -> None:
-        """Due after the step's metrics are written: a resumed run then misses no line of `metrics.jsonl`."""
-        self._save_is_due = True
-
     def on_train_begin(self) -> None:
         super().on_train_begin()
         self._fetched_prompts = (self.global_steps - 1) * self.config.data.train_batch_size
@@ -576,9 +607,10 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         # fsum is exact, so that the order in which rows arrived does not show in the last digit.
         metrics = {f"val-core/{source}/{name}/mean@{n}": math.fsum(x) / len(x) for (source, name), x in values.items()}
         metrics |= judge_metrics(records, prefix="judge/validation")
+        metrics["validation/rows_lost"] = float(self._account_for_rows(validation=True))
         self._tell_judge_failures(records)
-        if self.global_steps == 0 or not self.folder.metrics_path.exists():
-            self.folder.append_metrics(self.global_steps, metrics)
+        if self._trained is None:
+            self.folder.add_metrics(self.global_steps, metrics)
         return metrics
 
 
