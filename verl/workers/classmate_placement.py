@@ -161,6 +161,17 @@ def asked_in_turn(reward: ClassmateRewardModelConfig, schedule: Schedule) -> fro
     return frozenset(engine.classmate for engine in engines(reward) if not engine.dedicated)
 
 
+def read_beside_log_probs(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> bool:
+    """Whether classmates may go on reading when the policy has answered, and are awaited where advantages need them.
+
+    So it is where none of them shares the trainer's GPUs or is the policy itself, and nothing needs rewards earlier.
+    """
+    on_trainers_gpu = config["trainer"]["device"] != "cpu" and any(not engine.dedicated for engine in engines(reward))
+    algorithm = config["algorithm"]
+    needed_earlier = algorithm["adv_estimator"] == "remax" or algorithm["filter_groups"]["enable"]
+    return bool(reward.classmates) and not (on_trainers_gpu or needed_earlier or reward.live_classmate is not None)
+
+
 def trainer_gpus(config: Mapping[str, Any]) -> int:
     """GPUs (on the CPU: ranks) of the trainer's pool."""
     return int(config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"])

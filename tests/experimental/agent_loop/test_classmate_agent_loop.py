@@ -140,6 +140,7 @@ def run(
         "is_validate": False,
         "excluded_classmates": (),
         "judged_later": False,
+        "judged_beside": False,
         "partner": "",
         **columns,
     }

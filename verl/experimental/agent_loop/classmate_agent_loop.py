@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
+import torch
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 from tensordict import NonTensorStack, TensorDict
@@ -80,6 +81,21 @@ def judged_extra_fields(judged: JudgedRow) -> dict[str, Any]:
     return {"reward_extra_info": {**judged.info, "record": record}, "rewarded_at": time.time()}
 
 
+def reward_fields(judged: JudgedRow, extra_fields: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    """What is added to a row in the queue that was judged after it was written.
+
+    Args:
+        judged: the row.
+        extra_fields: what it has already.
+        tokens: R, of its response.
+    """
+    scores_R = torch.zeros(tokens)
+    scores_R[-1] = judged.scores.final_reward if judged.scores.main_valid else 0.0
+    return {"rm_scores": scores_R, "extra_fields": {**extra_fields, **judged_extra_fields(judged)}} | advantage_fields(
+        judged
+    )
+
+
 _JUDGES: dict[int, tuple[DictConfig, RowJudge]] = {}
 """Judges of this process by the identity of the config: upstream may build an agent loop per row."""
 
@@ -119,13 +135,15 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
         """One response of the policy, what the classmates make of its CoT, and the reward.
 
         With the schedule `batched` the response, and what those classmates say that need not wait: the trainer asks
-        the others when the policy sleeps, and judges.
+        the others when the policy sleeps, and judges. Where rows are judged beside the log-probs, the response alone.
 
         Args:
             sampling_params: upstream's, to which the row's seed is added.
             kwargs: dataset columns, `session_id`, `global_steps`, and the columns that our manager adds.
         """
         output = await super().run({**sampling_params, "seed": self.answer_seed(kwargs)}, **kwargs)
+        if kwargs["judged_beside"]:
+            return output
         return await read_by_classmates(self.judge, output, kwargs)
 
 
@@ -222,6 +240,7 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
             data_config=DictConfigWrap(self.config.data),
             hf_model_type=self.hf_model_type,
         )
+        self._beside: dict[str, asyncio.Task[dict[str, Any]]] = {}
 
     async def _run_prompt(
         self, prompt: dict[str, Any], sampling_params: dict[str, Any], trajectory: dict[str, Any], trace: bool = False
@@ -292,9 +311,23 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
                     "classmates read one; name another in the data's column agent_name"
                 )
             output = output[0]
-        if RESPONDED_AT not in output.extra_fields:
+        if kwargs["judged_beside"]:
+            output.extra_fields[RESPONDED_AT] = time.time()
+            key = f"{kwargs['uid']}_{kwargs['session_id']}_0"
+            self._beside[key] = asyncio.create_task(self._reward_fields(output, kwargs))
+        elif RESPONDED_AT not in output.extra_fields:
             output = await read_by_classmates(self._agent_loop.judge, output, kwargs)
         await super()._agent_loop_postprocess(output, validate, **kwargs)
+
+    async def _reward_fields(self, output: AgentLoopOutput, columns: Mapping[str, Any]) -> dict[str, Any]:
+        answer = answer_of(output.prompt_ids, output.response_ids, output.response_mask, columns)
+        judged = await self._agent_loop.judge.judge(answer, excluded=frozenset(columns["excluded_classmates"]))
+        return reward_fields(judged, output.extra_fields, len(output.response_ids))
+
+    async def rewards(self) -> dict[str, dict[str, Any]]:
+        """By key, the `reward_fields` of the rows that were judged beside the log-probs since the last call."""
+        tasks, self._beside = self._beside, {}
+        return dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
 
     async def until_the_end(self) -> None:
         """Never returns: who waits for it learns when this process dies."""
@@ -310,6 +343,9 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
     judged_later: bool = False
     """Whether the trainer judges the rows (schedule `batched`); set by the trainer."""
 
+    judged_beside: bool = False
+    """Whether training rows are judged while the trainer goes on, which takes their `rewards`; set by the trainer."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(ClassmateAgentLoopWorker)
@@ -322,8 +358,16 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
         tu.assign_non_tensor_data(prompts, "is_validate", validate)
         tu.assign_non_tensor_data(prompts, "excluded_classmates", tuple(sorted(self.excluded_classmates())))
         tu.assign_non_tensor_data(prompts, "judged_later", self.judged_later)
+        tu.assign_non_tensor_data(prompts, "judged_beside", self.judged_beside and not validate)
         prompts["partner"] = NonTensorStack(*partners(prompts, self._reward, validate=validate))
         super().generate_sequences(prompts)
+
+    def rewards(self) -> dict[str, dict[str, Any]]:
+        """By key, the `reward_fields` of the step's rows; waits until the last of them is judged."""
+        found: dict[str, dict[str, Any]] = {}
+        for part in ray.get([worker.rewards.remote() for worker in self.agent_loop_workers]):
+            found |= part
+        return found
 
     def dead_workers(self) -> int:
         """How many of the processes that make rows have died."""

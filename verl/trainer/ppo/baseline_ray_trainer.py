@@ -40,7 +40,7 @@ from verl.experimental.agent_loop.classmate_agent_loop import (
     ASKED_EARLY,
     GREEDY_SESSION,
     answer_of,
-    judged_extra_fields,
+    reward_fields,
     row_judge,
 )
 from verl.experimental.reward_loop import RewardLoopManager
@@ -60,13 +60,19 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.trainer.preflight_data import count_rows
 from verl.trainer.run_folder import RunFolder
 from verl.trainer.session import settle, start_ray
+from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
-from verl.workers.classmate_placement import asked_in_turn, max_colocate_count, resolved_schedule
+from verl.workers.classmate_placement import (
+    asked_in_turn,
+    max_colocate_count,
+    read_beside_log_probs,
+    resolved_schedule,
+)
 from verl.workers.classmate_remote import with_hosted
 from verl.workers.classmate_workers import ClassmateGroup
-from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, advantage_fields, asked_from_json
+from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, asked_from_json
 from verl.workers.utils.padding import response_to_nested
 
 
@@ -175,7 +181,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             config=self.config,
             llm_client=self.get_llm_client(),
             teacher_client=self.get_teacher_client(),
-            reward_loop_worker_handles=self.get_reward_handles(),
+            # Upstream's reward workers would score rows that come without a reward.
+            reward_loop_worker_handles=None if self.judges_beside else self.get_reward_handles(),
         )
         ray.get([worker.__ray_ready__.remote() for worker in manager.agent_loop_workers])
         self.replay_buffer.dead_workers = manager.dead_workers
@@ -183,6 +190,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             classmates = self.classmates
             manager.excluded_classmates = lambda: classmates.excluded
             manager.judged_later = self.judges_batches
+            manager.judged_beside = self.judges_beside
         return manager
 
     def _setup(self) -> None:
@@ -326,6 +334,11 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """Whether rows are judged here, all at once while the policy sleeps, and not where they are made."""
         return bool(asked_in_turn(self.reward_config, resolved_schedule(self.config, self.reward_config)))
 
+    @property
+    def judges_beside(self) -> bool:
+        """Whether training rows are judged while the policy's log-probs are computed."""
+        return self.trains_with_classmates and read_beside_log_probs(self.config, self.reward_config)
+
     def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:
         """Upstream's place for helpers that share the policy's GPU: it has just put the policy to sleep."""
         tokens = ("prompts", "responses", "response_mask")
@@ -350,21 +363,14 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             for given in columns["extra_fields"]
         ]
         judged = asyncio.run(self._judge_batch(answers, early, frozenset(columns["excluded_classmates"][0])))
-        extra_fields = [
-            given | judged_extra_fields(row) for given, row in zip(columns["extra_fields"], judged, strict=True)
-        ]
-        rewards = [row.scores.final_reward if row.scores.main_valid else 0.0 for row in judged]
-        scores = [torch.zeros(len(response)) for response in responses]
-        for score_R, reward in zip(scores, rewards, strict=True):
-            score_R[-1] = reward
-        written = list_of_dict_to_tensordict(
-            [
-                {"rm_scores": score_R, "extra_fields": extra} | advantage_fields(row)
-                for score_R, extra, row in zip(scores, extra_fields, judged, strict=True)
-            ]
-        )
-        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=written)
+        given = zip(judged, columns["extra_fields"], responses, strict=True)
+        self._put_rows(batch, [reward_fields(row, extra, len(response)) for row, extra, response in given])
         return batch
+
+    def _put_rows(self, batch: KVBatchMeta, rows: Sequence[dict[str, Any]]) -> None:
+        """Adds fields to the rows of a batch, given row by row."""
+        fields = list_of_dict_to_tensordict(list(rows))
+        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
     async def _judge_batch(
         self, answers: Sequence[Answer], early: Sequence[Mapping[int, Asked]], excluded: frozenset[int]
@@ -414,10 +420,20 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
         Writes `advantages` and `returns`, nested (B, R), and with rollout correction its masks and weights.
         """
+        if self.judges_beside:
+            self._take_rewards(batch)
         fields = ["uid", "rm_scores", "rollout_log_probs", "old_log_probs", *row_fields(self.advantage_config)]
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
         padding_B = torch.tensor([bool(tag.get("is_padding", False)) for tag in batch.tags])
         return self._put(batch, self._advantages(rows, padding_B, metrics))
+
+    def _take_rewards(self, batch: KVBatchMeta) -> None:
+        """Puts rewards to their rows, when the last classmate has answered."""
+        with marked_timer("classmate_cot", self.timing_raw):
+            found = self.agent_loop_manager.rewards()
+        # Rows that only fill the batch have a token and no part in anything; their fields are some row's.
+        some = next(iter(found.values())) | {"rm_scores": torch.zeros(1)}
+        self._put_rows(batch, [found.get(key, some) for key in batch.keys])
 
     def _advantages(self, rows: TensorDict, padding_B: torch.Tensor, metrics: dict) -> dict[str, torch.Tensor]:
         """`advantages` and `returns`, nested (B, R), and with rollout correction its masks and weights.
@@ -519,7 +535,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         metrics.update(main_model_lengths(metrics))
         metrics.update(judge_metrics(records))
         metrics["training/rows_lost"] = float(self._rows_lost)
-        metrics["timing_s/classmate_cot"] = _time_after_last_response(extra_fields)
+        # Where rows are judged beside the log-probs, the trainer has timed how long it waited.
+        metrics.setdefault("timing_s/classmate_cot", _time_after_last_response(extra_fields))
         if self.classmates is not None:
             metrics["classmate/restarts"] = float(self.classmates.restarts)
             metrics["classmate/excluded"] = float(len(self.classmates.excluded))

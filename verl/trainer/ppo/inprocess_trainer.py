@@ -210,6 +210,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
                 key: value.data if isinstance(value, NonTensorData) else value for key, value in prompts[i].items()
             }
             columns |= {"is_validate": validate, "excluded_classmates": (), "judged_later": False}
+            columns |= {"judged_beside": False}
             columns |= {"partner": partner_of[i], GREEDY_SESSION: greedy}
             asked += [columns | {"session_id": session} for session in range(sessions)]
 
