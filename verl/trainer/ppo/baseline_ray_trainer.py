@@ -90,6 +90,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
     replay_buffer: Any
     """Upstream's, with `AccountedRows` in front."""
+    agent_loop_manager: Any
+    """`ClassmateAgentLoopManager`, or what the caller has given."""
 
     def __init__(
         self,
