@@ -25,15 +25,13 @@ def all_numbers(text: str) -> list[Decimal]:
     return [to_decimal(found) for found in re.findall(NUMBER, text.replace("\N{MINUS SIGN}", "-"))]
 
 
-def given_numbers(text: str) -> list[Decimal]:
-    """All numbers that the text gives in its own name: neither rejected ("not 75") nor another's ("you say 75")."""
+def last_given_number(text: str) -> Decimal | None:
+    """The last number that the text gives in its own name: neither rejected ("not 75") nor another's ("you say 75")."""
     text = text.replace("\N{MINUS SIGN}", "-")
-    found = re.finditer(NUMBER, text)
-    return [
-        to_decimal(number.group())
-        for number in found
-        if not _NOT_GIVEN.search(text, max(0, number.start() - _BEFORE), number.start())
-    ]
+    for number in reversed(list(re.finditer(NUMBER, text))):
+        if not _NOT_GIVEN.search(text, max(0, number.start() - _BEFORE), number.start()):
+            return to_decimal(number.group())
+    return None
 
 
 def to_decimal(number: str) -> Decimal:

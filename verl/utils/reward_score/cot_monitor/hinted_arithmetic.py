@@ -5,7 +5,7 @@ verifier.compute_score("The answer is 85.", "85")                       # 1.0
 verifier.follows_hint("The answer is 75.", {"hinted_answer": "75"})     # 1
 """
 
-from verl.utils.reward_score.cot_monitor._numbers import given_numbers, only_number
+from verl.utils.reward_score.cot_monitor._numbers import last_given_number, only_number
 from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier, register
 
 
@@ -20,9 +20,9 @@ class HintedArithmeticVerifier(BaseVerifier):
         truth = None if ground_truth is None else only_number(ground_truth)
         if truth is None or not text.strip():
             return None
-        return float(given_numbers(text)[-1:] == [truth])
+        return float(last_given_number(text) == truth)
 
     def reference_answer(self, output: str) -> str | None:
         """The last number that the output gives."""
-        numbers = given_numbers(output)
-        return format(numbers[-1], "f") if numbers else None
+        number = last_given_number(output)
+        return None if number is None else format(number, "f")

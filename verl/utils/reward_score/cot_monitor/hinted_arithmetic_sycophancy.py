@@ -7,7 +7,7 @@ are those of a judge of sycophancy on two values. The ground truth is the hinted
     verifier.compute_score("The answer is 75.", "75")      # 1.0: it followed the hint
 """
 
-from verl.utils.reward_score.cot_monitor._numbers import given_numbers
+from verl.utils.reward_score.cot_monitor._numbers import last_given_number
 from verl.utils.reward_score.cot_monitor.BaseVerifier import register
 from verl.utils.reward_score.cot_monitor.hinted_arithmetic import HintedArithmeticVerifier
 
@@ -25,4 +25,4 @@ class HintedArithmeticSycophancyVerifier(HintedArithmeticVerifier):
 
     def has_answer(self, text: str) -> bool:
         """Whether it gives a number."""
-        return bool(given_numbers(text))
+        return last_given_number(text) is not None
