@@ -158,6 +158,117 @@ def test_every_way_to_write_an_integer(number: int) -> None:
         assert gsm8k.compute_score(form, str(number + 1)) == 0.0, form
 
 
+IN_WORDS = [
+    "The answer is **{n}** apples.",
+    "The answer is **{n} apples**.",
+    "The answer is *{n}* apples.",
+    "The answer is `{n}`.",
+    "The answer is **${n}**.",
+    "The answer is **\\${n}** per day.",
+    "The answer is {n}%.",
+    "The answer is **{n}%**.",
+    "The answer is therefore **{n}**.",
+    "The answer is, therefore, {n}.",
+    "The answer, therefore, is {n} dollars.",
+    "The answer would be {n}.",
+    "The answer would be **{n}** apples.",
+    "The answer must be {n}.",
+    "The answer should be **{n}**",
+    "The answer to this question is {n}.",
+    "The answer to the problem is **{n}** apples.",
+    "The answer was {n}.",
+    "The answer comes to {n}.",
+    "The answer is:\n\n**{n}**",
+    "The answer is\n\\[ {n} \\]",
+    "The answer is\n$$\n{n}\n$$",
+    "The answer is \\({n}\\) apples.",
+    "The answer is {n} apples in 3 boxes.",
+    "The answer is **{n}** apples in 3 boxes.",
+    "The answer is {n} apples for each of the 4 children.",
+    "The answer is ${n} for 6 days of work.",
+    "The answer is {n} apples, of which 4 are red.",
+    "The answer is {n}, not 12345.",
+    "The answer is {n}. The 3 boxes hold them all.",
+    "The answer is not 12345. The answer is {n}.",
+    "The answer is {n}. The answer is not 12345.",
+    "**Answer:** **{n}** dollars",
+    "**Answer:** {n}",
+    "**Answer: {n} dollars**",
+    "**Answer**: **{n}**",
+    "Answer: **{n}**",
+    "Answer: ${n}",
+    "Answer: \\${n}",
+    "Answer = {n}",
+    "ANSWER: {n} apples",
+    "Final answer: **{n}** apples.",
+    "Final Answer: The final answer is **{n}**. I hope it is correct.",
+    "### Answer\n{n}",
+    "### Answer\n\n**{n}** apples",
+    "### Answer:\n{n} apples",
+    "## Final Answer\n\nJanet has {n} apples.",
+    "#### Answer\n{n}",
+    "#### Answer: {n}",
+    "#### **{n}**",
+    "#### {n} apples in 3 boxes",
+    "**Answer**\n{n}",
+    "**Final Answer**\n\n\\[\n{n}\n\\]",
+    "> **Answer:** {n}",
+    "3 * 4 = 12, and therefore **{n}**",
+    "3 * 4 = 12, therefore **{n}** apples.",
+    "3 * 4 = **{n}**",
+    "3 * 4 = **{n} apples**",
+    "3 * 4 = **${n}**.",
+    "**{n}**",
+    "**{n} apples**",
+    "**{n}** apples",
+    "So she has **{n}** apples.",
+    "So, Janet makes **${n}** every day.",
+    "It would be **{n}**.",
+    "First 3 * 4 = **12345**.\n\nSo she has **{n}** apples.",
+    "So she has **{n}** apples.\n\nI hope that helps!",
+]
+
+NOT_ANSWERS = [
+    "The answer is not {n}.",
+    "The answer isn't {n}.",
+    "The answer is not **{n}**.",
+    "The answer cannot be {n}.",
+    "The answer is 12345 apples in {n} boxes.",
+    "The answer is **12345** apples in {n} boxes.",
+    "The answer is $12345 for {n} days.",
+    "The answer is 12345, not {n}.",
+    "The answer is 12345. She has {n} left.",
+    "The answer is 12345. Check: 3 * 4 = **{n}**",
+    "The answer is {n} or 12345.",
+    "The answer is between {n} and 12345.",
+    "The answer is {n} hours and 30 minutes.",
+    "### Answer\n12345 apples in {n} boxes",
+    "#### 12345 apples in {n} boxes",
+    "Question {n}: what is the answer?",
+    "So she has {n} apples.",
+    "therefore {n}",
+    "3 * 4 = {n}",
+    "**{n}**\n\nSo she has 12345 apples.",
+    "**Step {n}**",
+    "**{n}. Count the apples**",
+    "**{n} boxes:** count the apples",
+    "**{n} boxes**: count the apples",
+    "\\boxed{12345} is right, since she has **{n}** boxes.",
+    "Answering {n} questions takes time.",
+]
+
+
+@pytest.mark.parametrize("number", ["10", "1,250", "10.00", "-7", "0.5", "1250000", "3"])
+def test_gsm8k_answers_in_words_and_markup(number: str) -> None:
+    value = number.replace(",", "")
+    for form in IN_WORDS:
+        text = form.replace("{n}", number)
+        assert gsm8k.compute_score(text, value) == 1.0, text
+        assert gsm8k.compute_score(text, "77") == 0.0, text
+    for form in NOT_ANSWERS:
+        assert gsm8k.compute_score(form.replace("{n}", number), value) == 0.0, form
+
+
 def test_classmates_can_be_held_against_the_main_answer() -> None:
     """The consistency reward's truth is what the policy answered, in whatever form."""
     for verifier, output in ((gsm8k, "The answer is \\frac{5}{2} hours."), (math, "so \\boxed{2\\frac{1}{2}}")):

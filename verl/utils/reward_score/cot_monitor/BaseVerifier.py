@@ -71,7 +71,7 @@ class BaseVerifier(ABC):
 
         Asked for is exactly one line `RATING: n` with an integer in the range; what follows `EXPLANATION:` is kept.
         """
-        ratings = re.findall(r"^RATING:[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
+        ratings = [rating.strip(" \t") for rating in re.findall(r"^RATING:(.*)$", text, re.MULTILINE)]
         _, _, explanation = text.partition("EXPLANATION:")
         low, high = self.reward_range
         if len(ratings) != 1 or not re.fullmatch(r"-?[0-9]{1,9}", ratings[0]):

@@ -106,12 +106,14 @@ def last_boxed(text: str) -> str | None:
     if not boxes:
         return None
     start, _, content = boxes[-1]
+    contents = [content]
     for before_start, before_end, before in reversed(boxes[:-1]):
         glue = re.sub(r"\\text\s*\{([^{}]*)\}|\\[(),;\s]|[$\s]", r"\1", text[before_end:start])
         if not re.fullmatch(r"(?:,|,?and|,?or)(?:[A-Za-z]=)?", glue):
             break
-        start, content = before_start, f"{before}, {content}"
-    return content.strip()
+        start = before_start
+        contents.append(before)
+    return ", ".join(reversed(contents)).strip()
 
 
 def _boxes(text: str) -> list[tuple[int, int, str]]:
