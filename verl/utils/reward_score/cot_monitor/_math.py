@@ -97,7 +97,7 @@ _BEGINS_WITH_WORDS = re.compile(
     rf"(?:(?!(?:{_FUNCTIONS})\b)[A-Za-z][A-Za-z']+[:,]?\s+|:\s*)+(?P<value>-?\s*(?:[0-9.]|\\d?frac)[^A-Za-z]*)"
 )
 _NAME = re.compile(
-    r"(?:(?!\\(?:sqrt|[dt]?frac|sum|prod|int|lim|binom|log_|pm|cdot|times|in|cup|cap)(?![A-Za-z]))\\[A-Za-z]++"
+    r"(?:(?!\\(?:sqrt|[dt]?frac|sum|prod|int|lim|binom|pm|cdot|times|in|cup|cap)(?![A-Za-z]))\\[A-Za-z]++"
     r"|[A-Za-z' ]|_\{?\w++\}?|\(\s*[A-Za-z0-9](?:\s*,\s*[A-Za-z0-9])*\s*\))+"
 )
 _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}\s+[A-Za-z]{2,}")
@@ -294,7 +294,7 @@ def _joined_inequalities(text: str) -> str:
     sets = [_interval(piece) for piece in pieces[::2]]
     if len(sets) < 2 or None in sets or len(set(pieces[1::2])) > 1:
         return text
-    return (r"\cup " if pieces[1] == "or" else r"\cap ").join(f"{piece}" for piece in sets)
+    return (r"\cup " if pieces[1] == "or" else r"\cap ").join(piece for piece in sets if piece)
 
 
 def _interval(text: str) -> str | None:
@@ -387,7 +387,7 @@ def same_answer(answer: str, truth: str) -> bool | None:
     """
     if answer.strip() == truth.strip():
         return bool(answer.strip())
-    if len(answer) > _LONGEST:
+    if max(len(answer), len(truth)) > _LONGEST:
         return False
     one, other = _tidy(answer), _tidy(truth)
     mine, theirs = _items(one, other), _items(other, one)
