@@ -62,6 +62,8 @@ merge() {
     local actor="$1" folder="$2" partial="$2.partial"
     rm -rf "$partial"
     "$python" -m verl.model_merger merge --backend fsdp --local_dir "$actor" --target_dir "$partial"
+    # It writes the adapters of LoRA beside the weights that the run began with.
+    "$python" -m verl.utils.checkpoint.lora "$partial"
     mkdir -p "$folder"
     rm -f "$folder"/model*.safetensors "$folder"/model.safetensors.index.json
     find "$partial" -mindepth 1 -maxdepth 1 ! -name '*.index.json' -exec mv -f -t "$folder" {} +

@@ -1,6 +1,7 @@
 """Numbers that the checks rest on: Ray's logical CPUs, shares of GPU memory, rows of a rank."""
 
 import copy
+import importlib.util
 from typing import Any
 
 import pytest
@@ -143,6 +144,61 @@ def test_batches_that_grow_by_tokens_and_references_that_do_not_exist_are_exempt
             actor_rollout_ref__ref__log_prob_micro_batch_size_per_gpu=96,
         )
     )
+
+
+SPLIT = "actor_rollout_ref__actor__ulysses_sequence_parallel_size"
+
+
+@pytest.mark.parametrize("node", [SPLIT, "actor_rollout_ref__actor__fsdp_config__ulysses_sequence_parallel_size"])
+def test_ranks_that_share_a_sequence_share_its_rows(gpu_config, node):
+    """8 GPUs, two of them to a sequence: four ranks of 2 prompts x 2 rows; by eight there would be 2 rows for each."""
+    rows = {"data__train_batch_size": 8, "actor_rollout_ref__actor__ppo_mini_batch_size": 8}
+    rows |= {"actor_rollout_ref__rollout__n": 2, "trainer__n_gpus_per_node": 8}
+    micro = "actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu"
+    log_prob = "actor_rollout_ref__rollout__log_prob_micro_batch_size_per_gpu"
+    four = changed(gpu_config, **rows, **{micro: 4, log_prob: 4})
+    preflight.check_batch_sizes(changed(four, **{node: 2}))
+    with pytest.raises(ConfigError, match="does not divide the 2 rows of a rank"):
+        preflight.check_batch_sizes(four)
+    with pytest.raises(ConfigError, match="per_gpu=8 does not divide the 4 rows of a rank"):
+        preflight.check_batch_sizes(changed(four, **{node: 2, micro: 8}))
+    # 12 rows: over six ranks of two GPUs, not over the eight of sixteen.
+    twelve = changed(four, data__train_batch_size=6, actor_rollout_ref__actor__ppo_mini_batch_size=6)
+    preflight.check_batch_sizes(changed(twelve, trainer__n_gpus_per_node=12, **{node: 2, micro: 2, log_prob: 2}))
+    with pytest.raises(ConfigError, match="do not split over 8 ranks"):
+        preflight.check_batch_sizes(changed(twelve, trainer__n_gpus_per_node=16, **{node: 2}))
+
+
+def test_sequences_are_split_only_where_attention_joins_them(cpu_config, gpu_config, monkeypatch):
+    packed = {"actor_rollout_ref__model__use_remove_padding": True, "trainer__n_gpus_per_node": 2}
+    split = changed(gpu_config, **packed, **{SPLIT: 2})
+    installed = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: "yes" if name == "flash_attn" else installed(name))
+    preflight.check_sequence_parallel(split)
+    preflight.check_sequence_parallel(changed(cpu_config, **packed))
+    attention = {"actor_rollout_ref__model__override_config": {"attn_implementation": "sdpa"}}
+    with pytest.raises(ConfigError, match=r"actor\.ulysses_sequence_parallel_size=2 needs flash.* is sdpa: .*size=1"):
+        preflight.check_sequence_parallel(changed(split, **attention))
+    with pytest.raises(ConfigError, match="needs flash-attention, here is sdpa"):
+        preflight.check_sequence_parallel(changed(cpu_config, **packed, **{SPLIT: 2}))
+    with pytest.raises(ConfigError, match=r"write actor_rollout_ref\.model\.use_remove_padding=true"):
+        preflight.check_sequence_parallel(changed(split, actor_rollout_ref__model__use_remove_padding=False))
+    with pytest.raises(ConfigError, match=r"=2 does not divide the trainer's 3 GPUs; write .*=1"):
+        preflight.check_sequence_parallel(changed(split, trainer__n_gpus_per_node=3))
+    with pytest.raises(ConfigError, match=r"critic\.ulysses_sequence_parallel_size=2 needs flash-attention"):
+        preflight.check_sequence_parallel(changed(cpu_config, critic__ulysses_sequence_parallel_size=2))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "flash_attn" else installed(name))
+    with pytest.raises(ConfigError, match="needs flash-attention, here is sdpa"):
+        preflight.check_sequence_parallel(split)
+
+
+def test_the_embedded_engine_needs_merged_adapters(cpu_config, gpu_config):
+    preflight.check_lora(cpu_config)
+    preflight.check_lora(changed(gpu_config, actor_rollout_ref__model__lora_rank=8))
+    adapters = changed(cpu_config, actor_rollout_ref__model__lora_rank=8)
+    with pytest.raises(ConfigError, match=r"lora_rank=8 .* write actor_rollout_ref\.model\.lora\.merge=true"):
+        preflight.check_lora(adapters)
+    preflight.check_lora(changed(adapters, actor_rollout_ref__model__lora={"rank": 0, "merge": True}))
 
 
 @pytest.mark.parametrize(

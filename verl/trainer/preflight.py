@@ -93,7 +93,9 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
             "no classmate is configured; write reward_model.classmate_model_name_or_path_list=[MODEL,...], or train "
             "without classmates by python -m verl.trainer.qwen_main_ppo"
         )
+    check_lora(config)
     check_counts(config)
+    check_sequence_parallel(config)
     check_names(config)
     check_resume(config)
     check_debug(config, reward)
@@ -158,6 +160,65 @@ def check_supported(config: Mapping[str, Any], reward: ClassmateRewardModelConfi
             "trainer.deterministic=true needs hardware=cpu, actor_rollout_ref.rollout.name=hf and "
             "reward_model.classmate_backend=hf; vLLM's batches depend on timing"
         )
+
+
+def check_lora(config: Mapping[str, Any]) -> None:
+    """The embedded engine takes whole weights, and would only say so when the first ones are sent.
+
+    Raises:
+        ConfigError: naming the key that merges them.
+    """
+    policy = config["actor_rollout_ref"]
+    lora, rank = policy["model"].get("lora") or {}, policy["model"].get("lora_rank") or 0
+    if rank and policy["rollout"]["name"] == "hf" and not lora.get("merge"):
+        raise ConfigError(
+            f"actor_rollout_ref.model.lora_rank={rank} sends adapters, and the engine hf takes merged weights; write "
+            "actor_rollout_ref.model.lora.merge=true too"
+        )
+
+
+def check_sequence_parallel(config: Mapping[str, Any]) -> None:
+    """Ulysses splits sequences over ranks; upstream joins them in flash-attention only.
+
+    With any other attention each rank would attend to its own piece of a sequence, without an error.
+
+    Raises:
+        ConfigError: naming the key and what to write instead.
+    """
+    ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
+    policy = config["actor_rollout_ref"]
+    trained = [
+        ("actor_rollout_ref.actor", policy["actor"], "actor_rollout_ref.model", policy["model"]),
+        ("actor_rollout_ref.ref", policy["ref"], "actor_rollout_ref.model", policy["model"]),
+        ("critic", config["critic"], "critic.model", config["critic"]["model"]),
+    ]
+    for node, settings, model_node, model in trained:
+        width = _sequence_parallel(settings)
+        if width == 1:
+            continue
+        key = f"{node}.ulysses_sequence_parallel_size"
+        attention = (model.get("override_config") or {}).get("attn_implementation") or "flash_attention_2"
+        if importlib.util.find_spec("flash_attn") is None:
+            attention = "sdpa"
+        if not attention.startswith("flash_attention"):
+            raise ConfigError(
+                f"{key}={width} needs flash-attention, here is {attention}: each rank would see its own piece of a "
+                f"sequence only; write {key}=1"
+            )
+        if not model.get("use_remove_padding"):
+            raise ConfigError(
+                f"{key}={width} needs sequences without padding; write {model_node}.use_remove_padding=true"
+            )
+        if ranks % width:
+            raise ConfigError(
+                f"{key}={width} does not divide the trainer's {ranks} GPUs; write {key}={math.gcd(ranks, width)}"
+            )
+
+
+def _sequence_parallel(trained: Mapping[str, Any]) -> int:
+    """Ranks that share a sequence; upstream reads either of two places."""
+    nodes = (trained, trained.get("fsdp_config") or {}, trained.get("fsdp") or {})
+    return max(node.get("ulysses_sequence_parallel_size") or 1 for node in nodes)
 
 
 def check_debug(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
@@ -251,7 +312,8 @@ def _check_micro_batches(config: Mapping[str, Any]) -> None:
     """Every rank's rows split into whole micro-batches, as upstream asserts where a batch does not grow by tokens."""
     nodes = config["actor_rollout_ref"]
     actor, rollout, ref = nodes["actor"], nodes["rollout"], nodes["ref"]
-    ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
+    # The ranks that share a sequence share its rows.
+    ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"] // _sequence_parallel(actor)
     mini = actor["ppo_mini_batch_size"] * rollout["n"]
     unit = math.lcm(ranks, mini)
     rows = -(-config["data"]["train_batch_size"] * rollout["n"] // unit) * unit

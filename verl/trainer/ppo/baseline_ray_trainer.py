@@ -60,6 +60,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.trainer.preflight_data import count_rows
 from verl.trainer.run_folder import RunFolder
 from verl.trainer.session import settle, start_ray
+from verl.utils.checkpoint.lora import merge_saved
 from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
@@ -584,6 +585,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         trainer.update(dict.fromkeys(limits))
         try:
             super()._save_checkpoint()
+            merge_saved(self.folder.path / f"global_step_{self.global_steps}" / "actor")
         finally:
             trainer.update(limits)
         prune(keep=keep, keep_critic=keep_critic)

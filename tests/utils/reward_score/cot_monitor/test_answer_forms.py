@@ -1,5 +1,8 @@
 """GSM8K and MATH on answers as people and models write them.
 
+`answer_pairs.tsv` was written by hand too: 1 for two answers that are the same, 0 for two that are not, with the second
+as the truth. The order of letters counts in words and names of three points and more, and in a list of letters.
+
 `answer_forms.tsv` was written by hand: verifier, score (- for none), truth, output (with the sign for a new line). Its
 scores are what a mathematician says, not what the code says.
 """
@@ -20,6 +23,11 @@ gsm8k = get_verifier("openai/gsm8k")
 math = get_verifier("hendrycks_math")
 
 LINES = (Path(__file__).parent / "answer_forms.tsv").read_text().splitlines()
+PAIRS = [
+    line.split("\t")
+    for line in (Path(__file__).parent / "answer_pairs.tsv").read_text().splitlines()
+    if not line.startswith("#")
+]
 FORMS = [line.split("\t") for line in LINES if not line.startswith("#")]
 
 
@@ -32,6 +40,60 @@ def test_answers_are_scored_as_a_mathematician_would() -> None:
         if score != (None if expected == "-" else float(expected)):
             wrong.append(f"{output} against {truth}: {score}, not {expected}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_pairs_are_the_same_where_a_mathematician_says_so() -> None:
+    assert len(PAIRS) >= 500
+    wrong = []
+    for expected, answer, truth in PAIRS:
+        same = math.compute_score(f"so $\\boxed{{{answer}}}$", truth)
+        if same != float(expected):
+            wrong.append(f"{answer} against {truth}: {same}, not {expected}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_false_answer_becomes_right_when_it_is_the_truth() -> None:
+    paid = [pair for pair in PAIRS if pair[0] == "0" and same_answer(pair[2], pair[1])]
+    assert not paid
+
+
+ENDS = "abcdxyz"
+
+
+@given(
+    st.sampled_from([r"\sum", r"\prod", r"\bigcup", r"\bigcap"]),
+    st.sampled_from("kni"),
+    st.integers(2, 9),
+    st.sampled_from(ENDS),
+    st.sampled_from([r"\frac{1}{%s}", "%s^2", "a_%s", "%s", r"\sin %s", "2^%s"]),
+)
+@settings(max_examples=10, deadline=None)
+def test_no_index_of_a_big_operator_is_its_value(operator: str, index: str, low: int, end: str, body: str) -> None:
+    whole = rf"{operator}_{{{index}={low}}}^{{{end}}} {body % index}"
+    for other in (str(low), end, f"{index}={low}", rf"{operator}_{{{index}={low + 1}}}^{{{end}}} {body % index}"):
+        assert not same_answer(whole, other), (whole, other)
+        assert not same_answer(other, whole), (whole, other)
+    assert same_answer(whole.replace("}^{", "}^ {"), whole)
+
+
+@given(st.permutations("ABCD"), st.integers(3, 4))
+@settings(max_examples=8, deadline=None)
+def test_points_in_another_order_are_another_name(points: list[str], size: int) -> None:
+    name, alphabetical = "".join(points[:size]), "".join(sorted(points[:size]))
+    for form in ("%s", r"\text{%s}", r"\triangle %s", "$%s$"):
+        assert bool(same_answer(form % name, form % alphabetical)) == (name == alphabetical), form
+
+
+@given(*[st.integers(-9, 9).filter(bool)] * 4)
+@settings(max_examples=8, deadline=None)
+def test_a_line_is_the_same_in_every_form(a: int, b: int, c: int, factor: int) -> None:
+    truth = f"y = \\frac{{{-a}}}{{{b}}}x + \\frac{{{-c}}}{{{b}}}"
+    forms = [f"{a}x + {b}y + {c} = 0", f"{a}x + {b}y = {-c}", f"{factor * a}x + {factor * b}y = {-factor * c}"]
+    for form in [form.replace("+ -", "- ") for form in forms]:
+        assert same_answer(form, truth), (form, truth)
+        assert same_answer(truth, form), (form, truth)
+    assert not same_answer(f"{a}x + {b}y + {c + factor} = 0".replace("+ -", "- "), truth)
+    assert not same_answer(f"{a}x + {-b}y + {c} = 0".replace("+ -", "- "), truth)
 
 
 def test_gsm8k_agrees_with_every_reference_solution(sample_data: Callable[[str], Path]) -> None:
