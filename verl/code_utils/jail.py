@@ -62,13 +62,22 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE3 = 435
-# What the filter refuses, (x86_64, aarch64): sockets of every kind, other processes' memory, new namespaces, memory
-# that no limit counts, and parts of the kernel that no test needs.
+# What the filter refuses, (x86_64, aarch64; -1 where there is none): sockets of every kind, other processes' memory,
+# descriptors and priorities, what processes share by number, new namespaces, memory that no limit counts, and parts of
+# the kernel that no test needs.
 _REFUSED = {
     "socket": (41, 198),
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
     "unshare": (272, 97),
     "setns": (308, 268),
     "bpf": (321, 280),
@@ -81,19 +90,65 @@ _REFUSED = {
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
     "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
     "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
     "open_by_handle_at": (304, 265),
 }
-# Where programs are not in a process namespace of their own.
-_REFUSED_SIGNALS = {
+# What is refused but for the caller's own process, which is 0.
+_REFUSED_FOR_OTHERS = {
+    "prlimit64": (302, 261),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+}
+# What would name a process that gets signals for a descriptor, and which: fcntl, ioctl, and their second arguments.
+_REFUSED_COMMANDS = (((72, 25), (8, 10, 15)), ((16, 29), (0x8901, 0x8902)))
+# Where programs are not in namespaces of their own: signals, and what Landlock does not know of files, or knows only
+# from some version on (their length).
+_REFUSED_IN_PLAIN_ROOM = {
     "kill": (62, 129),
     "tkill": (200, 130),
     "tgkill": (234, 131),
     "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240),
     "pidfd_send_signal": (424, 424),
+    "chmod": (90, -1),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, -1),
+    "fchown": (93, 55),
+    "lchown": (94, -1),
+    "fchownat": (260, 54),
+    "utime": (132, -1),
+    "utimes": (235, -1),
+    "futimesat": (261, -1),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    "truncate": (76, 45),
+    "openat2": (437, 437),
 }
+# Those that open, with the place of their flags: to truncate what is opened for reading is refused there, too.
+_OPEN = (((2, -1), 1), ((257, 56), 2))
 
 
 class JailError(Exception):
@@ -361,21 +416,38 @@ def _threads_of_user() -> int:
     return total
 
 
-def _filter_system_calls(machine: str, *, refuse_signals: bool) -> None:
+def _filter_system_calls(machine: str, *, plain_room: bool) -> None:
     column = list(_AUDIT_ARCH).index(machine)
     allow, errno_of, kill = 0x7FFF0000, 0x00050000, 0x80000000
-    load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
-    refused = {**_REFUSED, **(_REFUSED_SIGNALS if refuse_signals else {})}
+    load, equal, at_least, any_bit, mask, answer = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+    refuse, permit = (answer, 0, 0, errno_of | 1), (answer, 0, 0, allow)
+    refused = {**_REFUSED, **(_REFUSED_IN_PLAIN_ROOM if plain_room else {})}
     program = [(load, 0, 0, 4), (equal, 1, 0, _AUDIT_ARCH[machine]), (answer, 0, 0, kill), (load, 0, 0, 0)]
     # Numbers from here on are those of the x32 interface.
-    program += [(at_least, 0, 1, 0x40000000), (answer, 0, 0, errno_of | 1)]
+    program += [(at_least, 0, 1, 0x40000000), refuse]
     for numbers in refused.values():
-        program += [(equal, 0, 1, numbers[column]), (answer, 0, 0, errno_of | 1)]
+        if numbers[column] >= 0:
+            program += [(equal, 0, 1, numbers[column]), refuse]
+
+    def argument(place: int) -> tuple[int, int, int, int]:
+        # Its lower half: process numbers, commands and flags have no other.
+        return (load, 0, 0, 16 + 8 * place)
+
+    for numbers in _REFUSED_FOR_OTHERS.values():
+        program += [(equal, 0, 4, numbers[column]), argument(0), (equal, 0, 1, 0), permit, refuse]
+    for numbers, commands in _REFUSED_COMMANDS:
+        tests = [line for command in commands for line in ((equal, 0, 1, command), refuse)]
+        program += [(equal, 0, len(tests) + 2, numbers[column]), argument(1), *tests, permit]
+    read_or_nothing, truncate = (0, 3), 0o1000
+    for numbers, place in _OPEN if plain_room else ():
+        if numbers[column] >= 0:
+            tests = [line for mode in read_or_nothing for line in ((equal, 0, 1, mode | truncate), refuse)]
+            program += [(equal, 0, len(tests) + 3, numbers[column]), argument(place), (mask, 0, 0, 3 | truncate)]
+            program += [*tests, permit]
     # Its flags are in memory, where a filter cannot look; libraries then take the older call.
     program += [(equal, 0, 1, _CLONE3), (answer, 0, 0, errno_of | 38)]
     new_namespaces = _NEW_NS | _NEW_CGROUP | _NEW_UTS | _NEW_IPC | _NEW_USER | _NEW_PID | _NEW_NET
-    program += [(equal, 0, 3, _CLONE[machine]), (load, 0, 0, 16), (any_bit, 0, 1, new_namespaces)]
-    program += [(answer, 0, 0, errno_of | 1), (answer, 0, 0, allow)]
+    program += [(equal, 0, 3, _CLONE[machine]), argument(0), (any_bit, 0, 1, new_namespaces), refuse, permit]
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
@@ -411,7 +483,7 @@ def _confine(job: SimpleNamespace, room: Room, descriptors: list[int]) -> None:
     _check(_libc.capset(struct.pack("II", 0x20080522, 0), nothing), "capset")
     machine = os.uname().machine
     if machine in _AUDIT_ARCH:
-        _filter_system_calls(machine, refuse_signals=isinstance(room, PlainRoom))
+        _filter_system_calls(machine, plain_room=isinstance(room, PlainRoom))
     # A change of the user may have set it: neither program nor test is to look into the other.
     _prctl(_PR_SET_DUMPABLE, 0, "dumpable")
 

@@ -193,13 +193,15 @@ class Sandbox:
                 *([] if jail.WATCHED in found else [jail.WATCHED]),
                 *([] if filtered else [f"seccomp (not known on {machine})"]),
             )
-            if not (files or protection.own_user or self.settings.allow_weak):
+            # Without namespaces it is the filter that keeps programs from processes of the same user.
+            apart = files and (protection.namespaces or filtered)
+            if not (apart or protection.own_user or self.settings.allow_weak):
                 break
             self._protection = protection
             return
         if self.protections:
             raise SandboxError(
-                "programs could change the files of the user who runs this service; run it as root in a container, "
+                "programs could reach files or processes of this service's user; run it as root in a container, "
                 "allow user namespaces, or set CODE_SANDBOX_ALLOW_WEAK=1 for programs that you trust"
             )
         raise SandboxError(f"programs cannot be run here: {'; '.join(dict.fromkeys(failures))}")
