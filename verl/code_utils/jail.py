@@ -1,6 +1,6 @@
 """Runs one program against its tests where it can reach nothing else; started by `sandbox.py`, by nobody else.
 
-Decision: this file is run by a bare interpreter (`python -P -s -S`), standard library only: a program must not
+Decision: this module is run by a bare interpreter (`python -P -s -S`), standard library only: a program must not
 pay for `import verl`, nor find anything of the service in its memory. Processes stand behind one another:
 
     outer     reads the job from stdin, and ends everything when stdin ends (the service gave up, or died)
