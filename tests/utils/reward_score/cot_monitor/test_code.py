@@ -122,7 +122,9 @@ def test_nothing_to_run_has_no_score() -> None:
     assert verifier("http://127.0.0.1:9").compute_score(RIGHT, None) is None
 
 
-@pytest.mark.parametrize("truth", ["", "7", "[]", "{}", '{"tests": []}', '{"tests": 3}', '{"stdio": [{"input": "a"}]}'])
+@pytest.mark.parametrize(
+    "truth", ["", "7", "[]", "[" * 100_000, "{}", '{"tests": []}', '{"tests": 3}', '{"stdio": [{"input": "a"}]}']
+)
 def test_a_malformed_ground_truth_is_an_error_and_no_score(truth: str) -> None:
     with pytest.raises(ValueError, match=r"code row .*write \{\"tests\""):
         verifier("http://127.0.0.1:9").compute_score(RIGHT, truth)
@@ -154,6 +156,7 @@ def test_99_of_100_tests_are_enough(server: Any, passed: int, score: float) -> N
         (422, {"detail": "no"}, 1),
         (404, "not found", 1),
         (200, "no json", 4),
+        (200, "[" * 100_000, 4),
         (200, {"results": [1, 1]}, 1),
         (200, {"results": [1], "runtimes": [0.1]}, 1),
         (200, {"results": [1, 2], "runtimes": [0.1, 0.1]}, 1),

@@ -63,7 +63,7 @@ class CodeTask:
                 if mode == "stdio"
                 else [f"{setup}\n{test}" for test in truth["tests"]]
             )
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"the ground truth of a code row is malformed ({type(error).__name__}); {form}") from error
         if not tests:
             raise ValueError(f"a code row has no tests; {form}")
@@ -177,6 +177,6 @@ def _post(url: str, request: dict[str, Any], *, timeout: float) -> Any:
                 break
             after = response.headers.get("retry-after", "")
             pause = max(pause, min(float(after), timeout)) if after.isdigit() else pause
-        except (requests.RequestException, ValueError) as error:
+        except (requests.RequestException, ValueError, RecursionError) as error:
             reason = type(error).__name__
     raise SandboxUnavailable(f"the code sandbox at {url} gave no answer: {reason}")
