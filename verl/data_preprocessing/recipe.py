@@ -100,7 +100,7 @@ def parse(recipe: Recipe, arguments: Sequence[str] | None = None) -> argparse.Na
     parser.add_argument("--local_file", type=Path, nargs="+", default=[], help="JSONL or parquet files, not the hub")
     if recipe.test_part:
         parser.add_argument("--val_file", type=Path, nargs="+", default=[], help="with --local_file: the test split")
-    parser.add_argument("--revision", default="main", help="revision of the data set on the hub")
+    parser.add_argument("--revision", help="revision of the data set on the hub; main, if not given")
     if recipe.seeded:
         parser.add_argument("--seed", type=int, default=0, help="decides everything that is drawn")
     parser.add_argument("--force", action="store_true", help="build again what --output_dir holds already")
@@ -163,7 +163,10 @@ def _inputs(recipe: Recipe, options: argparse.Namespace) -> dict[str, list[Sourc
     if val_files and not options.local_file:
         raise ValueError("--val_file needs --local_file")
     if not options.local_file:
-        return {part: [replace(s, revision=options.revision) for s in chosen] for part, chosen in hub.items()}
+        revision = options.revision or "main"
+        return {part: [replace(s, revision=revision) for s in chosen] for part, chosen in hub.items()}
+    if options.revision is not None:
+        raise ValueError("--revision is of the hub, and --local_file takes none of it: leave one of them out")
     check_files([*options.local_file, *val_files])
     files: dict[str, list[Source]] = {next(iter(hub)): [LocalFile(path=path) for path in options.local_file]}
     return files | ({"test": [LocalFile(path=path) for path in val_files]} if val_files else {})

@@ -85,7 +85,7 @@ def _parted(mark: re.Match[str]) -> str:
 
 @lru_cache(maxsize=16)
 def _special_tokens(tokenizer: Any) -> re.Pattern[str] | None:
-    """The first character of any special token that is a mark; blanks and plain words are what every text is made of."""
+    """The first character of any special token that is a mark; blanks and plain words are what texts are made of."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     names = {str(token) for token in added if token.special} | set(tokenizer.all_special_tokens)
     marks = sorted(name for name in names if len(name) > 1 and not name.isalnum() and name.strip())
