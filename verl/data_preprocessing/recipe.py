@@ -26,8 +26,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from verl.data_preprocessing import common, sources, splits
+from verl.data_preprocessing import common, near_repeats, sources, splits
 from verl.data_preprocessing.common import MANIFEST_NAME, read_manifest, write_manifest, write_parquet
+from verl.data_preprocessing.near_repeats import without_near_repeats
 from verl.data_preprocessing.sources import HubSplit, LocalFile, Record, Source, check_files, read, resolve
 from verl.data_preprocessing.splits import Task, unique
 
@@ -141,7 +142,8 @@ def build(recipe: Recipe, options: argparse.Namespace) -> str:
     kept, repeats = unique(task for part in reversed(list(inputs)) for task in tasks[part])
     if lost := sorted(set(inputs) - {task.part for task in kept}):
         raise ValueError(f"every row of {lost[0]} is in the test part too: give other files")
-    pieces = {name: piece for name, piece in recipe.split(kept, options).items() if piece}
+    pieces, lost = without_near_repeats(recipe.split(kept, options))
+    pieces = {name: piece for name, piece in pieces.items() if piece}
     rows = {name: recipe.rows(piece, name, options) for name, piece in pieces.items()}
     used = sum(map(len, rows.values()))
     manifest = {
@@ -149,7 +151,13 @@ def build(recipe: Recipe, options: argparse.Namespace) -> str:
         "sources": {part: [source.provenance() for source in chosen] for part, chosen in inputs.items()},
         "request": request,
         "counts": {name: len(rows_) for name, rows_ in rows.items()},
-        "left_out": {"broken": broken, "repeated": len(repeats), "not_needed": len(kept) - used},
+        "left_out": {
+            "broken": broken,
+            "repeated": len(repeats),
+            "nearly_repeated": sum(lost.values()),
+            "not_needed": len(kept) - used - sum(lost.values()),
+        },
+        "near_repeats": lost,
         "content_sha256": {name: content_hash(rows_) for name, rows_ in rows.items()},
     }
     _replace_folder(folder, rows, manifest)
@@ -176,7 +184,7 @@ def _code(recipe: Recipe) -> str:
     """Hash of the code that makes the rows: another wording of a prompt is another data set."""
     digest = hashlib.sha256()
     classes = [inspect.getfile(cls) for cls in type(recipe).__mro__ if issubclass(cls, Recipe)]
-    for path in sorted({*classes, __file__, common.__file__, sources.__file__, splits.__file__}):
+    for path in sorted({*classes, __file__, common.__file__, near_repeats.__file__, sources.__file__, splits.__file__}):
         digest.update(Path(path).read_bytes())
     return digest.hexdigest()
 
