@@ -179,6 +179,11 @@ def test_without_a_model_those_of_the_run_config_are_hosted(
         (["{model}", "--tensor-parallel-size=2"], "are vLLM's; leave them out on hf"),
         (["{model}", "reward_model.no_such_key=1"], "reward_model.no_such_key: unknown key"),
         (["{model}", "--config-name=nothing"], "nothing"),
+        (
+            ["{model}", "--mapping=m.json", "reward_model.seed=3"],
+            "reward_model.seed=3: with models and --mapping nothing",
+        ),
+        (["{model}", "--mapping=m.json", "--config-name=qwen_ppo_trainer"], "--config-name: with models and --mapping"),
     ],
 )
 def test_mistakes_on_the_command_line(models: list[str], arguments: list[str], says: str) -> None:

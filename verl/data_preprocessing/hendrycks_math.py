@@ -62,11 +62,13 @@ class HendrycksMath(Recipe):
 
     def task(self, record: Record, options: argparse.Namespace) -> Task:
         category, level = record.text("type"), record.text("level")
+        answer = ground_truth_of(record.text("solution"))
         return Task(
             part=record.part,
             index=record.index,
             question=record.text("problem"),
-            ground_truth=ground_truth_of(record.text("solution")),
+            ground_truth=answer,
+            answer=answer,
             group=category,
             details={"level": level},
         )

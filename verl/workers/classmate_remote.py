@@ -11,7 +11,6 @@ the first answer brings it back.
 
 import asyncio
 import dataclasses
-import json
 import logging
 import os
 import time
@@ -27,7 +26,7 @@ from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
 from verl.workers import classmate_mapping
 from verl.workers.classmate_mapping import MappingFile, Server
-from verl.workers.openai_http import ServerFailed, backoff_s, connections, error_message, post
+from verl.workers.openai_http import ServerFailed, backoff_s, connections, error_message, json_object, post
 
 logger = logging.getLogger(__name__)
 
@@ -195,7 +194,7 @@ def _reply(content: bytes, *, most: int) -> Reply:
         ValueError: naming what is missing or of the wrong type.
     """
     try:
-        choice = json.loads(content)["choices"][0]
+        choice = json_object(content)["choices"][0]
         ids, reason = choice.get("token_ids"), choice.get("finish_reason")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"no completion ({type(error).__name__}: {str(error)[:100]})") from error

@@ -169,6 +169,9 @@ def parse(arguments: Sequence[str]) -> Options:
     # A path may hold "=", a key never holds a slash before it.
     overrides = [word for word in asked.arguments if re.match(r"[+~]*[\w.]+=", word)]
     models = tuple(word for word in asked.arguments if word not in overrides)
+    idle = [*overrides, *(["--config-name"] if asked.config_name != CONFIG_NAME else [])]
+    if models and asked.mapping and idle:
+        raise ConfigError(f"{idle[0]}: with models and --mapping nothing of a run config is used; leave it out")
     in_config, mapping = configured(asked.config_name, overrides)
     models = tuple(dict.fromkeys(canonical_name(model) for model in models or in_config))
     if not models:
