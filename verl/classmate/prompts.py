@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from verl.classmate.cot import CotKind, CotMarkers, CotSpan, KeptCot, locate
+from verl.classmate.cot import CotKind, CotMarkers, CotSpan, KeptCot, find_thought, locate
 from verl.classmate.errors import ConfigError
 from verl.classmate.scoring import Outcome
 
@@ -136,10 +136,12 @@ def answer(
     """
     if isinstance(continuation, str):
         text: str | None = continuation
-        marked = markers is not None and (markers.start in continuation or markers.end in continuation)
-        if not closed and markers is not None and (opened or marked):
-            _, found, text = continuation.partition(markers.end)
-            text = text if found else None
+        if not closed and markers is not None:
+            open_at, _, close_at = find_thought(continuation, markers, preopened=opened)
+            if close_at >= 0:
+                text = continuation[close_at + len(markers.end) :]
+            elif opened or open_at >= 0:
+                text = None
     elif not closed and markers is not None:
         span = locate(continuation, tokenizer, markers, preopened=opened)
         text = span.text if span.kind is CotKind.no_marker else span.output

@@ -44,9 +44,6 @@ _POLICY = -1
 _ANSWER, _CUTS = 0, 1
 """What the policy's seeds of a row are for."""
 
-_MARKER_TOKENS = 16
-"""Tokens at a prompt's end among which an open marker is looked for."""
-
 
 class Asks(Protocol):
     """What a judge needs of a `ClassmateClient`."""
@@ -220,7 +217,10 @@ class RowJudge:
         asks = bool(self._tokenizers) and (answer.validate or self._trains_with_classmates)
         config = self.reward.classmate_cot_reward_configs
         span = cot.locate(
-            answer.response_ids, self._tokenizer, self._markers, preopened=self._opens_thought(answer.prompt_ids)
+            answer.response_ids,
+            self._tokenizer,
+            self._markers,
+            preopened=cot.opens_thought(answer.prompt_ids, self._tokenizer, self._markers),
         )
         partner = answer.partner
         if config.classmate_reward_type == "help_other_similar_questions":
@@ -396,7 +396,7 @@ class RowJudge:
             "reward_model": dict(answer.task.reward_model),
             "extra_info": dict(answer.task.extra_info),
             "partner": None if partner is None else vars(partner),
-            "prompt_end_ids": [int(token) for token in answer.prompt_ids[-_MARKER_TOKENS:]],
+            "prompt_end_ids": [int(token) for token in answer.prompt_ids[-cot.MARKER_TOKENS :]],
             "response_ids": [int(token) for token in answer.response_ids],
         }
         return JudgedRow(
@@ -436,13 +436,6 @@ class RowJudge:
     def _seed(self, answer: Answer, classmate: int, sample: int) -> int:
         key = row_key(answer.task.data_source, answer.task.extra_info["index"])
         return request_seed(self.reward.seed, answer.step, key, answer.rollout, classmate, sample)
-
-    def _opens_thought(self, prompt_ids: Sequence[int]) -> bool:
-        """Whether the chat template has already written the open marker."""
-        if self._markers is None:
-            return False
-        ending = self._tokenizer.decode(list(prompt_ids[-_MARKER_TOKENS:]), skip_special_tokens=False)
-        return bool(ending.rstrip().endswith(self._markers.start))
 
 
 def asked_to_json(asked: Asked) -> str:
