@@ -328,10 +328,10 @@ def read_by_hand(text: str, preopened: bool) -> tuple[str, str | None, str | Non
     before: list[str] = []
     state, rest, opened_late = "thought" if preopened else "before", text, False
     while rest:
-        if state == "thought" and preopened and not opened_late and not "".join(thought).strip():
-            if rest.startswith("<think>"):
-                thought, opened_late, rest = [], True, rest[len("<think>") :]
-                continue
+        again = state == "thought" and preopened and not opened_late and not "".join(thought).strip()
+        if again and rest.startswith("<think>"):
+            thought, opened_late, rest = [], True, rest[len("<think>") :]
+            continue
         if state == "before" and rest.startswith("<think>"):
             state, rest = "thought", rest[len("<think>") :]
         elif state == "thought" and rest.startswith("</think>"):
