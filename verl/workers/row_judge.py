@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from verl.classmate import cot, prompts
+from verl.classmate import cot, prompts, templates
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, from_mapping
 from verl.classmate.scoring import ClassmateScores, Continuation, Outcome
 from verl.classmate.seeds import request_seed, row_key
@@ -151,7 +151,7 @@ class RowJudge:
         Args:
             reward: the typed `reward_model` node.
             tokenizer: the policy's.
-            tokenizers: one per classmate.
+            tokenizers: one per classmate, with chat templates as the run uses them (`templates.for_run`).
             client: asks the classmates.
             manager: scores.
             max_model_len: context of the classmates' engines, in their own tokens.
@@ -166,6 +166,7 @@ class RowJudge:
         self._max_model_len = max_model_len
         self._template_kwargs = template_kwargs
         self._trains_with_classmates = trains_with_classmates
+        self._thinks = tuple(templates.traits(one, reward.classmate_markers).thinks for one in tokenizers)
         self._markers = None if reward.cot_format == "plain" else reward.markers
 
     @classmethod
@@ -184,6 +185,9 @@ class RowJudge:
         )
         for spec, one in zip(reward.classmates, tokenizers, strict=True):
             prompts.check_tokenizer(one, spec.model)
+        tokenizers = tuple(
+            templates.for_run(one, date=reward.chat_date, system_as_user=reward.system_as_user) for one in tokenizers
+        )
         manager = MANAGERS[reward.reward_manager](config, tokenizer, get_custom_reward_fn(config))
         manager.client = client
         return cls(
@@ -247,9 +251,14 @@ class RowJudge:
         if row.shown.outcome is not Outcome.ok:
             return Asked(prompts=(None,), continuations=self._not_asked(row, m, 0, row.shown.outcome))
         built = self.prompts_of(row, m)
-        if any(prompt.ids is None for prompt in built):
+        unasked = next((prompt for prompt in built if prompt.ids is None), None)
+        if unasked is not None:
             # Views are compared with each other: without the fullest one the others say nothing.
-            continuations = [item for v, _ in enumerate(built) for item in self._not_asked(row, m, v, Outcome.too_long)]
+            continuations = [
+                item
+                for v, _ in enumerate(built)
+                for item in self._not_asked(row, m, v, unasked.outcome, error=unasked.error)
+            ]
             return Asked(prompts=(None,) * len(built), continuations=tuple(continuations))
         views = await asyncio.gather(*(self._ask_view(row, m, v, built[v], excluded) for v in range(len(built))))
         return Asked(
@@ -268,7 +277,7 @@ class RowJudge:
             self._tokenizers[m],
             markers=self.reward.markers,
             classmate_markers=self.reward.classmate_markers,
-            close=view.close,
+            close=self._closes(m, view),
             max_len=self._max_model_len,
             template_kwargs=self._template_kwargs,
             classmate_template=config.classmate_template,
@@ -285,8 +294,19 @@ class RowJudge:
         """Beginning of the classmates' answers."""
         return self.reward.classmate_cot_reward_configs.immediate_answer_cue if self._immediate else ""
 
-    def _not_asked(self, row: ReadRow, m: int, v: int, outcome: Outcome) -> tuple[Continuation, ...]:
-        return tuple(Continuation(view=v, classmate=m, sample=s, outcome=outcome) for s in range(row.samples))
+    def _not_asked(
+        self, row: ReadRow, m: int, v: int, outcome: Outcome, *, error: str | None = None
+    ) -> tuple[Continuation, ...]:
+        return tuple(
+            Continuation(view=v, classmate=m, sample=s, outcome=outcome, error=error) for s in range(row.samples)
+        )
+
+    def _closes(self, m: int, view: View) -> bool:
+        """Whether the thought is closed for classmate m."""
+        setting = self.reward.classmate_cot_reward_configs.classmate_close_marker
+        if view.thought is None:
+            return view.close
+        return prompts.closes(for_all=view.close, thinks=self._thinks[m], setting=setting)
 
     async def _ask_view(
         self, row: ReadRow, m: int, v: int, prompt: prompts.ClassmatePrompt, excluded: frozenset[int]
@@ -310,7 +330,7 @@ class RowJudge:
             if outcome is Outcome.ok:
                 text, outcome = prompts.answer(
                     list(reply.token_ids),
-                    closed=view.close,
+                    closed=self._closes(m, view),
                     opened=opened,
                     markers=reward.classmate_markers if in_thought else None,
                     tokenizer=tokenizer,
@@ -414,6 +434,7 @@ class RowJudge:
         views = list(asked.prompts)
         return {
             "model": self.reward.classmates[m].model,
+            "thinks": self._thinks[m],
             "prompt": views[0],
             **({"further_prompts": views[1:]} if len(views) > 1 else {}),
             "samples": [
