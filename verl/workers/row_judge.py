@@ -221,10 +221,7 @@ class RowJudge:
         asks = bool(self._tokenizers) and (answer.validate or self._trains_with_classmates)
         config = self.reward.classmate_cot_reward_configs
         span = cot.locate(
-            answer.response_ids,
-            self._tokenizer,
-            self._markers,
-            preopened=cot.opens_thought(answer.prompt_ids, self._tokenizer, self._markers),
+            answer.response_ids, self._tokenizer, self._markers, preopened=self._opens_thought(answer.prompt_ids)
         )
         partner = answer.partner
         if config.classmate_reward_type == "help_other_similar_questions":
@@ -457,6 +454,10 @@ class RowJudge:
     def _seed(self, answer: Answer, classmate: int, sample: int) -> int:
         key = row_key(answer.task.data_source, answer.task.extra_info["index"])
         return request_seed(self.reward.seed, answer.step, key, answer.rollout, classmate, sample)
+
+    def _opens_thought(self, prompt_ids: Sequence[int]) -> bool:
+        """Whether the chat template has already written the open marker."""
+        return cot.opens_thought(prompt_ids, self._tokenizer, self._markers)
 
 
 def asked_to_json(asked: Asked) -> str:
