@@ -13,11 +13,13 @@ from tests.classmate.template_families import FAMILIES
 from tests.classmate.test_templates import Tomorrow
 from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe, templated
 from tests.run_config import run_config, save_tokenizers
+from verl.classmate import prompts
 from verl.classmate.scoring import Outcome
 from verl.classmate.views import Partner
+from verl.utils.reward_score.cot_monitor import get_verifier, known_data_sources
 from verl.workers.classmate_workers import Reply
 from verl.workers.reward_manager.classmate_cot import RowTask, Verdict
-from verl.workers.row_judge import Answer, JudgedRow, RowJudge
+from verl.workers.row_judge import Answer, JudgedRow, RowJudge, answer_cue
 
 CLASSMATES = ("text_bpe", "byte_bpe")
 QUESTION = "Tom has three apples and gets four."
@@ -345,9 +347,9 @@ def test_a_classmate_without_a_system_role_gets_the_text_in_the_user_s_turn(tmp_
     models = with_templates(tmp_path, FAMILIES["gemma2"].template, None)
     chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": QUESTION}]
     row, client = judge(models, say=lambda _: "It is 7.", answer=answer_of(messages=chat))
-    prompts = [request["prompt"] for request in client.requests]
-    assert prompts[0].startswith(f"<s><start_of_turn>user\nBe short.\n\n{QUESTION}<end_of_turn>")
-    assert prompts[1].startswith(f"<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\n{QUESTION}<|im_end|>")
+    first, second = (request["prompt"] for request in client.requests)
+    assert first.startswith(f"<s><start_of_turn>user\nBe short.\n\n{QUESTION}<end_of_turn>")
+    assert second.startswith(f"<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\n{QUESTION}<|im_end|>")
     assert outcomes(row) == ["ok", "ok"]
     assert row.record["messages"] == chat, "as the data has it"
     off, _ = judge(models, "reward_model.system_as_user=false", answer=answer_of(messages=chat))
@@ -363,3 +365,60 @@ def test_prompts_are_those_of_the_run_s_day(tmp_path: Path, monkeypatch: pytest.
     assert later.requests == client.requests
     for needle, request in zip(("02 Jan 2026", "02 January 2026"), client.requests, strict=True):
         assert f"Today Date: {needle}" in request["prompt"]
+
+
+MATH = RowTask(data_source="hendrycks_math", reward_model={"ground_truth": "\\frac{1}{2}"}, extra_info={"index": 3})
+
+
+@pytest.mark.parametrize(
+    ("said", "scored"),
+    [
+        (" \\frac{1}{2}}$. Done.", "The answer is \\boxed{\\frac{1}{2}}$. Done."),
+        ("\\frac12", "The answer is \\boxed{\\frac12}"),
+        ("\\dfrac{1}{2}$.", "The answer is \\boxed{\\dfrac{1}{2}}"),
+        ("0.5.\n\nBecause {so}", "The answer is \\boxed{0.5}\n\nBecause {so}"),
+    ],
+)
+def test_the_answer_is_begun_as_the_verifier_of_the_row_reads_it(models: Path, said: str, scored: str) -> None:
+    row, client = judge(models, f"{MODE}=immediate_answer", say=lambda _: said, answer=answer_of(task=MATH))
+    assert all(request["prompt"].endswith("</think>\n\nThe answer is \\boxed{") for request in client.requests)
+    assert [one["samples"][0]["text"] for one in row.record["classmates"]] == [scored] * 2
+    assert row.scores.classmate_score == 1.0
+
+
+def test_a_cue_of_the_user_s_stands_for_all_data(models: Path) -> None:
+    cue = "reward_model.classmate_cot_reward_configs.immediate_answer_cue='So:'"
+    for task in (MATH, answer_of().task):
+        _, client = judge(models, f"{MODE}=immediate_answer", cue, say=lambda _: "7", answer=answer_of(task=task))
+        assert all(request["prompt"].endswith("</think>So:") for request in client.requests)
+
+
+def test_the_cue_is_that_of_the_question_which_is_answered(models: Path) -> None:
+    partner = Partner(question="Half?", data_source="hendrycks_math", reward_model=MATH.reward_model)
+    row, client = judge(models, f"{KIND}=help_other_questions", f"{MODE}=immediate_answer", say=lambda _: "1/2",
+                        answer=answer_of(partner=partner))  # fmt: skip
+    assert all(request["prompt"].endswith("\\boxed{") for request in client.requests)
+    assert row.scores.classmate_score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "truth"),
+    [
+        ("openai/gsm8k", " 72.", "72"),
+        ("openai/gsm8k", "$72 dollars", "72"),
+        ("hendrycks_math", "72}$", "72"),
+        ("hinted_arithmetic", " 72", "72"),
+        ("multiple_choice", " (C).", "C"),
+        ("multiple_choice", "C", "C"),
+    ],
+)
+def test_every_verifier_reads_what_its_cue_begins(source: str, said: str, truth: str) -> None:
+    text = prompts.begun(answer_cue(source), said.strip())
+    assert get_verifier(source).compute_score(text, truth) == 1.0, text
+
+
+@pytest.mark.parametrize("source", known_data_sources())
+def test_where_there_is_no_single_answer_none_is_begun(source: str) -> None:
+    verifier = get_verifier(source)
+    assert bool(answer_cue(source)) == (verifier.compares_answers or source == "code")
+    assert answer_cue("somebody's own data") == "\n\nThe answer is"

@@ -284,8 +284,9 @@ class ClassmateCotRewardConfig:
     classmate_continue_mode: Literal["continue_cot", "immediate_answer"] = "continue_cot"
     """continue_cot: after a whole CoT the classmate answers, a prefix it may first continue. immediate_answer: the
     thought is closed and the answer begun for it."""
-    immediate_answer_cue: str = "\n\nThe answer is"
-    """Beginning of the classmate's answer with immediate_answer; it is scored as part of the answer."""
+    immediate_answer_cue: str | None = None
+    """Beginning of the classmate's answer with immediate_answer, scored as part of the answer; null: what the verifier
+    of the row reads an answer by ("The answer is", with hendrycks_math "The answer is \\boxed{", with a judge none)."""
     immediate_answer_max_new_tokens: int = 32
     """Most tokens of one answer with immediate_answer, if max_new_tokens is not smaller still."""
     classmate_close_marker: Literal["auto", "always", "never"] = "auto"

@@ -171,6 +171,33 @@ def answer(
     return (text, Outcome.ok) if text else (None, Outcome.no_answer)
 
 
+def begun(cue: str, text: str) -> str:
+    """The whole answer of a classmate for which its beginning was written.
+
+    A brace that the cue opens and the text does not close (the budget is small, or it stopped behind the answer) closes
+    at the end of the text's first line.
+    """
+    if not cue.strip():
+        return text
+    glued = cue[-1].isspace() or cue[-1] in "([{"
+    whole = f"{cue.lstrip()}{'' if glued else ' '}{text}"
+    begin = len(whole) - len(text)
+    if whole[:begin].count("{") > whole[:begin].count("}") and not _closes_brace(text):
+        line, found, rest = text.partition("\n")
+        whole = f"{whole[:begin]}{line.rstrip().rstrip('.$').rstrip()}}}{found}{rest}"
+    return whole
+
+
+def _closes_brace(text: str) -> bool:
+    """Whether a brace that is open in front of a text is closed in it."""
+    depth = 1
+    for mark in re.findall(r"\\.|[{}]", text):
+        depth += {"{": 1, "}": -1}.get(mark, 0)
+        if depth == 0:
+            return True
+    return False
+
+
 class _Refused(Exception):
     """A chat template that makes no prompt of these messages."""
 

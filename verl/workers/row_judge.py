@@ -28,6 +28,7 @@ from verl.classmate.seeds import request_seed, row_key
 from verl.classmate.views import Partner, RowViews, View, row_views, similar_partner
 from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.utils import hf_tokenizer
+from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.workers.classmate_workers import Reply, context_length
 from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask, Verdict
 from verl.workers.reward_manager.sycophancy_classmate_cot_rm import SycophancyClassmateCoTRewardManager
@@ -223,9 +224,6 @@ class RowJudge:
         span = cot.locate(
             answer.response_ids, self._tokenizer, self._markers, preopened=self._opens_thought(answer.prompt_ids)
         )
-        partner = answer.partner
-        if config.classmate_reward_type == "help_other_similar_questions":
-            partner = similar_partner(answer.task.data_source, answer.task.reward_model)
         shown = row_views(
             span,
             answer.response_ids,
@@ -234,7 +232,7 @@ class RowJudge:
             config,
             seed=self._seed(answer, _POLICY, _CUTS),
             validate=answer.validate,
-            partner=partner,
+            partner=self._partner(answer),
         )
         samples = self.reward.classmate_generation_configs.sampling(validate=answer.validate).n if asks else 0
         return ReadRow(answer=answer, span=span, shown=shown, samples=samples)
@@ -264,9 +262,9 @@ class RowJudge:
 
     def prompts_of(self, row: ReadRow, m: int) -> tuple[prompts.ClassmatePrompt, ...]:
         """What classmate m is shown, one prompt per view; empty where nobody is asked."""
-        return tuple(self._prompt(m, view) for view in row.shown.views)
+        return tuple(self._prompt(row, m, view) for view in row.shown.views)
 
-    def _prompt(self, m: int, view: View) -> prompts.ClassmatePrompt:
+    def _prompt(self, row: ReadRow, m: int, view: View) -> prompts.ClassmatePrompt:
         config = self.reward.classmate_cot_reward_configs
         return prompts.build(
             view.messages,
@@ -279,17 +277,26 @@ class RowJudge:
             template_kwargs=self._template_kwargs,
             classmate_template=config.classmate_template,
             example=view.example,
-            cue=self._cue,
+            cue=self._cue(row.answer),
         )
 
     @property
     def _immediate(self) -> bool:
         return self.reward.classmate_cot_reward_configs.classmate_continue_mode == "immediate_answer"
 
-    @property
-    def _cue(self) -> str:
-        """Beginning of the classmates' answers."""
-        return self.reward.classmate_cot_reward_configs.immediate_answer_cue if self._immediate else ""
+    def _cue(self, answer: Answer) -> str:
+        """Beginning of the classmates' answers about a row."""
+        given = self.reward.classmate_cot_reward_configs.immediate_answer_cue
+        if not self._immediate or given is not None:
+            return given or ""
+        partner = self._partner(answer)
+        return answer_cue(answer.task.data_source if partner is None else partner.data_source)
+
+    def _partner(self, answer: Answer) -> Partner | None:
+        """The other question that the classmates answer about a row, if they do."""
+        if self.reward.classmate_cot_reward_configs.classmate_reward_type == "help_other_similar_questions":
+            return similar_partner(answer.task.data_source, answer.task.reward_model)
+        return answer.partner
 
     def _not_asked(
         self, row: ReadRow, m: int, v: int, outcome: Outcome, *, error: str | None = None
@@ -309,7 +316,7 @@ class RowJudge:
         self, row: ReadRow, m: int, v: int, prompt: prompts.ClassmatePrompt, excluded: frozenset[int]
     ) -> tuple[Continuation, ...]:
         reward, tokenizer, view = self.reward, self._tokenizers[m], row.shown.views[v]
-        config, cue = reward.classmate_cot_reward_configs, self._cue
+        config, cue = reward.classmate_cot_reward_configs, self._cue(row.answer)
         assert prompt.ids is not None, "a prompt that does not fit is not asked"
         replies = await self.client.sample(
             m,
@@ -338,7 +345,7 @@ class RowJudge:
                     classmate=m,
                     sample=s,
                     outcome=outcome,
-                    text=None if text is None else f"{cue.strip()} {text}".strip(),
+                    text=None if text is None else prompts.begun(cue, text),
                     token_length=len(reply.token_ids),
                     finish_reason=reply.finish_reason,
                     error=reply.error,
@@ -354,9 +361,7 @@ class RowJudge:
             asked: one entry per classmate asked; continuations that have a score keep it.
             main: what the verifier said of the main output, if it was asked before.
         """
-        answer, partner = row.answer, row.answer.partner
-        if self.reward.classmate_cot_reward_configs.classmate_reward_type == "help_other_similar_questions":
-            partner = similar_partner(answer.task.data_source, answer.task.reward_model)
+        answer, partner = row.answer, self._partner(row.answer)
         scored = await self.manager.score(
             answer.task,
             row.span,
@@ -458,6 +463,15 @@ class RowJudge:
     def _opens_thought(self, prompt_ids: Sequence[int]) -> bool:
         """Whether the chat template has already written the open marker."""
         return cot.opens_thought(prompt_ids, self._tokenizer, self._markers)
+
+
+def answer_cue(data_source: str) -> str:
+    """How an answer begins that the verifier of a data source reads."""
+    try:
+        return get_verifier(data_source).answer_cue
+    except ValueError:
+        # Scored by a function of the user's.
+        return BaseVerifier.answer_cue
 
 
 def asked_to_json(asked: Asked) -> str:
