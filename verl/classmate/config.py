@@ -13,6 +13,7 @@ neither torch nor Ray nor vLLM, so that a wrong key is told before anything heav
 """
 
 import dataclasses
+import datetime
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -283,12 +284,14 @@ class ClassmateCotRewardConfig:
     classmate_continue_mode: Literal["continue_cot", "immediate_answer"] = "continue_cot"
     """continue_cot: after a whole CoT the classmate answers, a prefix it may first continue. immediate_answer: the
     thought is closed and the answer begun for it."""
-    immediate_answer_cue: str = "\n\nThe answer is"
-    """Beginning of the classmate's answer with immediate_answer; it is scored as part of the answer."""
+    immediate_answer_cue: str | None = None
+    """Beginning of the classmate's answer with immediate_answer, scored as part of the answer; null: what the verifier
+    of the row reads an answer by ("The answer is", with hendrycks_math "The answer is \\boxed{", with a judge none)."""
     immediate_answer_max_new_tokens: int = 32
     """Most tokens of one answer with immediate_answer, if max_new_tokens is not smaller still."""
     classmate_close_marker: Literal["auto", "always", "never"] = "auto"
-    """Close marker after the CoT: auto closes where its end was handed over, always also closes prefixes."""
+    """Close marker after the CoT: auto closes where its end was handed over, and prefixes too for a classmate whose
+    chat template has no thoughts (it would never write the marker); always closes prefixes for all, never none."""
     classmate_template: Literal["thought_block", "open_assistant_turn"] = "thought_block"
     """Where the CoT stands: in the classmate's thought, or without markers at the start of its answer."""
     unfinished_cot: Literal["no_classmate", "close_and_score"] = "no_classmate"
@@ -420,6 +423,12 @@ class ClassmateRewardModelConfig(JudgeKeys):
     sycophancy_classmate_cot has reward_fusion=weighted_average and format_weight=0.1 for defaults."""
     enable_thinking: bool = True
     """Passed to chat templates that know it, for the main model and for the classmates."""
+    system_as_user: bool = True
+    """Where a chat template, the policy's or a classmate's, takes no system role: put its text in front of the user's
+    turn, and make one turn of several in a row where roles must alternate. False: such rows are refused at start."""
+    chat_date: str | None = None
+    """Day, YYYY-MM-DD, that chat templates are told which ask for it; null: the day of the run's first start. Kept in
+    the run's config.yaml, so that prompts are the same when it is resumed or replayed."""
     cot_format: Literal["markers", "plain"] = "markers"
     """markers: the CoT stands between think_start_str and think_end_str; plain: the whole response is the CoT."""
     reward_direction: Literal["maximize", "minimize"] | None = None
@@ -509,6 +518,10 @@ class ClassmateRewardModelConfig(JudgeKeys):
         require(
             0 <= self.min_made_fraction <= 1,
             f"reward_model.min_made_fraction: {self.min_made_fraction} is not in [0, 1]; write 0.5",
+        )
+        require(
+            self.chat_date is None or _is_day(self.chat_date),
+            f"reward_model.chat_date: {self.chat_date!r} is no day; write for instance 2026-01-31, or null",
         )
         require(
             self.classmate_max_restarts >= 0,
@@ -687,6 +700,13 @@ class ClassmateRewardModelConfig(JudgeKeys):
         """One weight per classmate, summing to 1."""
         total = sum(spec.weight for spec in self.classmates)
         return tuple(spec.weight / total for spec in self.classmates)
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return datetime.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def from_mapping(mapping: Mapping[str, Any], *, require_classmates: bool = True) -> ClassmateRewardModelConfig:

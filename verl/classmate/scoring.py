@@ -36,6 +36,7 @@ class Outcome(StrEnum):
     too_long = "too_long"
     no_answer = "no_answer"
     no_partner = "no_partner"
+    template_error = "template_error"
     excluded = "excluded"
     timeout = "timeout"
     engine_error = "engine_error"

@@ -165,6 +165,9 @@ def _judge(config: DictConfig) -> RowJudge:
             copy_to_local(model.get("tokenizer_path") or model.path),
             trust_remote_code=bool(model.get("trust_remote_code", False)),
         )
+        if model.get("custom_chat_template") is not None:
+            # In self-play the policy is asked as a classmate.
+            tokenizer.chat_template = model.custom_chat_template
         return RowJudge.build(config, tokenizer, _Nobody())
     except ConfigError:
         raise

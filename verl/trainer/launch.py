@@ -129,7 +129,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
         SystemExit: 1 when the run failed; its line names the log.
     """
     # Not at the top: they import engines, which --help does not need.
-    from verl.trainer import preflight
+    from verl.trainer import preflight, preflight_templates
     from verl.workers.classmate_remote import with_hosted
 
     clock = StartupClock()
@@ -146,6 +146,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
     how_to_go_on = functools.partial(_how_to_go_on, folder, container["trainer"]["resume_mode"])
     try:
         notes = settle(config, reward, folder, trainer_name)
+        notes += preflight_templates.notes(container, reward, chat_date=folder.chat_date)
         clock.lap("script and imports")
         if config.debug:
             _debug(config, reward, folder, clock, notes, needs_classmates)

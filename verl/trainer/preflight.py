@@ -17,10 +17,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl.classmate import prompts
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.errors import ConfigError
-from verl.trainer import preflight_agents, preflight_data, preflight_judges, preflight_models
+from verl.trainer import preflight_agents, preflight_data, preflight_judges, preflight_models, preflight_templates
 from verl.trainer.checkpoints import checkpoint_to_resume
 from verl.trainer.loggers import check_loggers
 from verl.trainer.resource_plan import certain_memory_gib, memory_gib, needed_gpus, needed_ray_cpus
@@ -488,29 +487,18 @@ def _check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
             )
     check_live_context(config, reward, needed)
 
-    tokenizer = preflight_models.load_tokenizer(key, model["tokenizer_path"] or model["path"])
-    if model["custom_chat_template"] is not None:
-        tokenizer.chat_template = model["custom_chat_template"]
-    if not tokenizer.chat_template:
-        raise ConfigError(
-            f"{key}={model['path']} has no chat template (a base model?); name its instruct version, or write "
-            "actor_rollout_ref.model.custom_chat_template=TEMPLATE"
-        )
     for index, spec in enumerate(reward.classmates):
-        if isinstance(spec, SelfPlaySpec):
-            continue
         key = f"reward_model.classmates[{index}].model"
-        one = preflight_models.load_tokenizer(key, spec.model, trust_remote_code=trust)
-        prompts.check_tokenizer(one, spec.model)
-        if remote[index]:
+        if remote[index] and not isinstance(spec, SelfPlaySpec):
             preflight_models.check_server(
                 key,
                 spec.model,
-                one,
+                preflight_models.load_tokenizer(key, spec.model, trust_remote_code=trust),
                 needed,
                 mapping_file=reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
             )
-    preflight_data.check_prompt_lengths(data, tokenizer)
+    preflight_templates.check(config, reward)
+    preflight_data.check_prompt_lengths(data, preflight_templates.policy_tokenizer(config, reward))
 
 
 def check_live_context(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needed: int) -> None:

@@ -8,6 +8,9 @@ prompts fits (one for validation), since those that do not are left out later wi
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,28 @@ from verl.classmate.errors import ConfigError
 from verl.classmate.scoring import RewardScale
 
 _KEYS = ("train_files", "val_files")
+
+_FIRST_ROWS = 8
+"""Chats of each file that are looked at, whatever their roles."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chat:
+    """The prompt of one row."""
+
+    key: str
+    """`train_files` or `val_files`."""
+    file: str
+    """Its file."""
+    row: int
+    """Its row there, from 0."""
+    messages: tuple[Mapping[str, Any], ...]
+    """As the dataset has them."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Who speaks, turn by turn."""
+        return tuple(str(message.get("role")) for message in self.messages)
 
 
 def data_files(data: Mapping[str, Any], key: str) -> list[str]:
@@ -121,7 +146,9 @@ def _check_columns(prompt_key: str, key: str, name: str, schema: Any) -> None:
             f"data.{key}={name} lacks {', '.join(lacking)}; make it with a module of verl.data_preprocessing, which "
             "writes all columns that a row needs"
         )
-    if not pa.types.is_list(columns[prompt_key]) and not pa.types.is_large_list(columns[prompt_key]):
+    kind = columns[prompt_key]
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not is_list or not pa.types.is_struct(kind.value_type) or kind.value_type.get_field_index("role") < 0:
         raise ConfigError(
             f"data.{key}={name}: {prompt_key} must be a list of messages {{role, content}}, not {columns[prompt_key]}"
         )
@@ -149,6 +176,38 @@ def agent_names(data: Mapping[str, Any], key: str) -> list[str]:
         if "://" not in name and "agent_name" in _open(key, name)[1].names:
             found |= {str(value) for value in _column(Path(name), "agent_name") if value}
     return sorted(found)
+
+
+def chat_samples(data: Mapping[str, Any]) -> list[Chat]:
+    """Prompts of the local files: the first few of each, and one of each sequence of roles that occurs in it.
+
+    Empty where a dataset class of the user's makes the rows.
+    """
+    if data["custom_cls"]["path"] is not None:
+        return []
+    return [
+        Chat(key=key, file=name, row=row, messages=messages)
+        for key in _KEYS
+        for name in data_files(data, key)
+        if "://" not in name
+        for row, messages in _sampled_chats(name, data["prompt_key"])
+    ]
+
+
+@lru_cache(maxsize=16)
+def _sampled_chats(name: str, prompt_key: str) -> tuple[tuple[int, tuple[Mapping[str, Any], ...]], ...]:
+    """(row, messages) of a file; all roles are read, but only the samples' contents."""
+    sampled, known, first = [], set(), 0
+    for chats in _chunks(Path(name), prompt_key):
+        roles = chats.values.field("role").to_pylist()
+        bounds = chats.offsets.to_pylist()
+        for i, (begin, end) in enumerate(pairwise(bounds)):
+            sequence = tuple(roles[begin:end])
+            if first + i < _FIRST_ROWS or sequence not in known:
+                sampled.append((first + i, tuple(chats[i].as_py() or ())))
+            known.add(sequence)
+        first += len(chats)
+    return tuple(sampled)
 
 
 def has_question(key: str, name: str) -> bool:
@@ -306,11 +365,17 @@ def _lengths(data: Mapping[str, Any], names: list[str], tokenizer: Any) -> Itera
 
 def _column(path: Path, column: str) -> Iterator[Any]:
     """The values of one column, read as they are asked for."""
+    for chunk in _chunks(path, column):
+        yield from chunk.to_pylist()
+
+
+def _chunks(path: Path, column: str) -> Iterator[Any]:
+    """The same as Arrow arrays."""
     import pyarrow.json
     import pyarrow.parquet
 
     if path.suffix in (".json", ".jsonl"):
-        yield from pyarrow.json.read_json(path).column(column).to_pylist()
+        yield from pyarrow.json.read_json(path).column(column).chunks
         return
     for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=256, columns=[column]):
-        yield from batch.column(0).to_pylist()
+        yield batch.column(0)

@@ -10,6 +10,7 @@ replaced atomically. One process at a time has the folder (`run_lock`).
 """
 
 import contextlib
+import datetime
 import json
 import math
 import os
@@ -58,6 +59,9 @@ _IGNORED_KEYS = frozenset(
 """Keys that may change between a run and its continuation: where it logs, how far it goes, where its judge stands."""
 
 
+_CHAT_DATE = "reward_model.chat_date"
+
+
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mapping -> `{"a.b": value}`; lists stay values."""
     flat: dict[str, Any] = {}
@@ -74,6 +78,9 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The dotted keys whose values differ between two configs, without those that may change between starts."""
     old_flat, new_flat = flatten(old), flatten(new)
     keys = (old_flat.keys() | new_flat.keys()) - _IGNORED_KEYS
+    if new_flat.get(_CHAT_DATE) is None:
+        # Null is the day that the run began with.
+        keys -= {_CHAT_DATE}
     return sorted(key for key in keys if old_flat.get(key) != new_flat.get(key))
 
 
@@ -104,6 +111,9 @@ class RunFolder:
     """Step of its own checkpoint that this start continues at; 0 for an unfinished run without one; None for a new run,
     also for one that starts from a checkpoint of another."""
 
+    chat_date: str | None = None
+    """`reward_model.chat_date`, or what null stands for in this run: the day of its first start."""
+
     @classmethod
     def open(cls, config: Mapping[str, Any]) -> "RunFolder":
         """Finds or makes the folder of this start, locks it and writes `config.yaml` and `run.json`.
@@ -121,7 +131,10 @@ class RunFolder:
                     path, state = _unnamed(path.resolve(), config, undone_on_error)
                 else:
                     path, state = _named(path.resolve(), config, undone_on_error)
-                folder = cls(path=path, resumed_from=None if state is None else _resumed_step(path, start))
+                date = _chat_date(config, {} if state is None else _read_config(path))
+                folder = cls(
+                    path=path, resumed_from=None if state is None else _resumed_step(path, start), chat_date=date
+                )
                 folder._prepare(config)
                 undone_on_error.pop_all()
         except OSError as error:
@@ -133,7 +146,10 @@ class RunFolder:
     def _prepare(self, config: Mapping[str, Any]) -> None:
         (self.path / "logs").mkdir(parents=True, exist_ok=True)
         (self.path / "rollouts").mkdir(exist_ok=True)
-        write_atomically(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
+        recorded = dict(config)
+        if self.chat_date is not None:
+            recorded["reward_model"] = {**config["reward_model"], "chat_date": self.chat_date}
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(recorded, sort_keys=False))
         self._write_state("running")
         if self.resumed_from is not None:
             self.forget_after(self.resumed_from)
@@ -284,6 +300,14 @@ def _take(path: Path, undone_on_error: contextlib.ExitStack) -> str | None:
     if is_new and writer is not None:
         run_lock.release(path)
     return writer
+
+
+def _chat_date(config: Mapping[str, Any], recorded: Mapping[str, Any]) -> str | None:
+    """The day that a run tells chat templates, given what its folder has recorded; None where it has no such key."""
+    if "chat_date" not in (config.get("reward_model") or {}):
+        return None
+    known = flatten(config).get(_CHAT_DATE) or flatten(recorded).get(_CHAT_DATE)
+    return known or datetime.datetime.now().astimezone().date().isoformat()
 
 
 def _read_config(path: Path) -> dict[str, Any]:

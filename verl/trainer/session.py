@@ -41,6 +41,8 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
     models = [config.actor_rollout_ref.model, config.critic.model]
     with open_dict(config):
         config.trainer.default_local_dir = str(folder.path)
+        if folder.chat_date is not None:
+            config.reward_model.chat_date = folder.chat_date
         if folder.resumed_from:
             config.trainer.val_before_train = False
         elif config.trainer.resume_mode == "auto":

@@ -21,13 +21,14 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from verl.classmate import cot, prompts
+from verl.classmate import cot, prompts, templates
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, from_mapping
 from verl.classmate.scoring import ClassmateScores, Continuation, Outcome
 from verl.classmate.seeds import request_seed, row_key
 from verl.classmate.views import Partner, RowViews, View, row_views, similar_partner
 from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.utils import hf_tokenizer
+from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.workers.classmate_workers import Reply, context_length
 from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask, Verdict
 from verl.workers.reward_manager.sycophancy_classmate_cot_rm import SycophancyClassmateCoTRewardManager
@@ -43,9 +44,6 @@ _POLICY = -1
 
 _ANSWER, _CUTS = 0, 1
 """What the policy's seeds of a row are for."""
-
-_MARKER_TOKENS = 16
-"""Tokens at a prompt's end among which an open marker is looked for."""
 
 
 class Asks(Protocol):
@@ -162,7 +160,7 @@ class RowJudge:
         Args:
             reward: the typed `reward_model` node.
             tokenizer: the policy's.
-            tokenizers: one per classmate.
+            tokenizers: one per classmate, with chat templates as the run uses them (`templates.for_run`).
             client: asks the classmates.
             manager: scores.
             max_model_len: context of the classmates' engines, in their own tokens.
@@ -177,6 +175,7 @@ class RowJudge:
         self._max_model_len = max_model_len
         self._template_kwargs = template_kwargs
         self._trains_with_classmates = trains_with_classmates
+        self._thinks = tuple(templates.traits(one, reward.classmate_markers).thinks for one in tokenizers)
         self._markers = None if reward.cot_format == "plain" else reward.markers
 
     @classmethod
@@ -195,6 +194,9 @@ class RowJudge:
         )
         for spec, one in zip(reward.classmates, tokenizers, strict=True):
             prompts.check_tokenizer(one, spec.model)
+        tokenizers = tuple(
+            templates.for_run(one, date=reward.chat_date, system_as_user=reward.system_as_user) for one in tokenizers
+        )
         manager = MANAGERS[reward.reward_manager](config, tokenizer, get_custom_reward_fn(config))
         manager.client = client
         return cls(
@@ -230,9 +232,6 @@ class RowJudge:
         turn = answer.last_turn
         turn_ids, before = answer.response_ids[turn], [*answer.prompt_ids, *answer.response_ids[: turn.start]]
         span = cot.locate(turn_ids, self._tokenizer, self._markers, preopened=self._opens_thought(before))
-        partner = answer.partner
-        if config.classmate_reward_type == "help_other_similar_questions":
-            partner = similar_partner(answer.task.data_source, answer.task.reward_model)
         shown = row_views(
             span,
             turn_ids,
@@ -241,7 +240,7 @@ class RowJudge:
             config,
             seed=self._seed(answer, _POLICY, _CUTS),
             validate=answer.validate,
-            partner=partner,
+            partner=self._partner(answer),
         )
         shown = replace(shown, mask=_in_response(answer, shown.mask), segments=_in_response(answer, shown.segments))
         samples = self.reward.classmate_generation_configs.sampling(validate=answer.validate).n if asks else 0
@@ -256,9 +255,14 @@ class RowJudge:
         if row.shown.outcome is not Outcome.ok:
             return Asked(prompts=(None,), continuations=self._not_asked(row, m, 0, row.shown.outcome))
         built = self.prompts_of(row, m)
-        if any(prompt.ids is None for prompt in built):
+        unasked = next((prompt for prompt in built if prompt.ids is None), None)
+        if unasked is not None:
             # Views are compared with each other: without the fullest one the others say nothing.
-            continuations = [item for v, _ in enumerate(built) for item in self._not_asked(row, m, v, Outcome.too_long)]
+            continuations = [
+                item
+                for v, _ in enumerate(built)
+                for item in self._not_asked(row, m, v, unasked.outcome, error=unasked.error)
+            ]
             return Asked(prompts=(None,) * len(built), continuations=tuple(continuations))
         views = await asyncio.gather(*(self._ask_view(row, m, v, built[v], excluded) for v in range(len(built))))
         return Asked(
@@ -267,9 +271,9 @@ class RowJudge:
 
     def prompts_of(self, row: ReadRow, m: int) -> tuple[prompts.ClassmatePrompt, ...]:
         """What classmate m is shown, one prompt per view; empty where nobody is asked."""
-        return tuple(self._prompt(m, view) for view in row.shown.views)
+        return tuple(self._prompt(row, m, view) for view in row.shown.views)
 
-    def _prompt(self, m: int, view: View) -> prompts.ClassmatePrompt:
+    def _prompt(self, row: ReadRow, m: int, view: View) -> prompts.ClassmatePrompt:
         config = self.reward.classmate_cot_reward_configs
         return prompts.build(
             view.messages,
@@ -277,31 +281,51 @@ class RowJudge:
             self._tokenizers[m],
             markers=self.reward.markers,
             classmate_markers=self.reward.classmate_markers,
-            close=view.close,
+            close=self._closes(m, view),
             max_len=self._max_model_len,
             template_kwargs=self._template_kwargs,
             classmate_template=config.classmate_template,
             example=view.example,
-            cue=self._cue,
+            cue=self._cue(row.answer),
         )
 
     @property
     def _immediate(self) -> bool:
         return self.reward.classmate_cot_reward_configs.classmate_continue_mode == "immediate_answer"
 
-    @property
-    def _cue(self) -> str:
-        """Beginning of the classmates' answers."""
-        return self.reward.classmate_cot_reward_configs.immediate_answer_cue if self._immediate else ""
+    def _cue(self, answer: Answer) -> str:
+        """Beginning of the classmates' answers about a row."""
+        given = self.reward.classmate_cot_reward_configs.immediate_answer_cue
+        if not self._immediate or given is not None:
+            return given or ""
+        partner = self._partner(answer)
+        return answer_cue(answer.task.data_source if partner is None else partner.data_source)
 
-    def _not_asked(self, row: ReadRow, m: int, v: int, outcome: Outcome) -> tuple[Continuation, ...]:
-        return tuple(Continuation(view=v, classmate=m, sample=s, outcome=outcome) for s in range(row.samples))
+    def _partner(self, answer: Answer) -> Partner | None:
+        """The other question that the classmates answer about a row, if they do."""
+        if self.reward.classmate_cot_reward_configs.classmate_reward_type == "help_other_similar_questions":
+            return similar_partner(answer.task.data_source, answer.task.reward_model)
+        return answer.partner
+
+    def _not_asked(
+        self, row: ReadRow, m: int, v: int, outcome: Outcome, *, error: str | None = None
+    ) -> tuple[Continuation, ...]:
+        return tuple(
+            Continuation(view=v, classmate=m, sample=s, outcome=outcome, error=error) for s in range(row.samples)
+        )
+
+    def _closes(self, m: int, view: View) -> bool:
+        """Whether the thought is closed for classmate m."""
+        setting = self.reward.classmate_cot_reward_configs.classmate_close_marker
+        if view.thought is None:
+            return view.close
+        return prompts.closes(for_all=view.close, thinks=self._thinks[m], setting=setting)
 
     async def _ask_view(
         self, row: ReadRow, m: int, v: int, prompt: prompts.ClassmatePrompt, excluded: frozenset[int]
     ) -> tuple[Continuation, ...]:
         reward, tokenizer, view = self.reward, self._tokenizers[m], row.shown.views[v]
-        config, cue = reward.classmate_cot_reward_configs, self._cue
+        config, cue = reward.classmate_cot_reward_configs, self._cue(row.answer)
         assert prompt.ids is not None, "a prompt that does not fit is not asked"
         replies = await self.client.sample(
             m,
@@ -319,7 +343,7 @@ class RowJudge:
             if outcome is Outcome.ok:
                 text, outcome = prompts.answer(
                     list(reply.token_ids),
-                    closed=view.close,
+                    closed=self._closes(m, view),
                     opened=opened,
                     markers=reward.classmate_markers if in_thought else None,
                     tokenizer=tokenizer,
@@ -330,7 +354,7 @@ class RowJudge:
                     classmate=m,
                     sample=s,
                     outcome=outcome,
-                    text=None if text is None else f"{cue.strip()} {text}".strip(),
+                    text=None if text is None else prompts.begun(cue, text),
                     token_length=len(reply.token_ids),
                     finish_reason=reply.finish_reason,
                     error=reply.error,
@@ -346,9 +370,7 @@ class RowJudge:
             asked: one entry per classmate asked; continuations that have a score keep it.
             main: what the verifier said of the main output, if it was asked before.
         """
-        answer, partner = row.answer, row.answer.partner
-        if self.reward.classmate_cot_reward_configs.classmate_reward_type == "help_other_similar_questions":
-            partner = similar_partner(answer.task.data_source, answer.task.reward_model)
+        answer, partner = row.answer, self._partner(row.answer)
         scored = await self.manager.score(
             answer.task,
             row.span,
@@ -405,7 +427,7 @@ class RowJudge:
             "reward_model": dict(answer.task.reward_model),
             "extra_info": dict(answer.task.extra_info),
             "partner": None if partner is None else vars(partner),
-            "prompt_end_ids": [int(token) for token in answer.prompt_ids[-_MARKER_TOKENS:]],
+            "prompt_end_ids": [int(token) for token in answer.prompt_ids[-cot.MARKER_TOKENS :]],
             "response_ids": [int(token) for token in answer.response_ids],
             **self._turns_record(answer),
         }
@@ -428,6 +450,7 @@ class RowJudge:
         views = list(asked.prompts)
         return {
             "model": self.reward.classmates[m].model,
+            "thinks": self._thinks[m],
             "prompt": views[0],
             **({"further_prompts": views[1:]} if len(views) > 1 else {}),
             "samples": [
@@ -460,10 +483,16 @@ class RowJudge:
 
     def _opens_thought(self, prompt_ids: Sequence[int]) -> bool:
         """Whether the chat template has already written the open marker."""
-        if self._markers is None:
-            return False
-        ending = self._tokenizer.decode(list(prompt_ids[-_MARKER_TOKENS:]), skip_special_tokens=False)
-        return bool(ending.rstrip().endswith(self._markers.start))
+        return cot.opens_thought(prompt_ids, self._tokenizer, self._markers)
+
+
+def answer_cue(data_source: str) -> str:
+    """How an answer begins that the verifier of a data source reads."""
+    try:
+        return get_verifier(data_source).answer_cue
+    except ValueError:
+        # Scored by a function of the user's.
+        return BaseVerifier.answer_cue
 
 
 def _in_response(answer: Answer, mask: np.ndarray) -> np.ndarray:

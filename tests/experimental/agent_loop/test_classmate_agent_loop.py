@@ -6,16 +6,20 @@ The engines are played by scripts of answers, since what is looked at is what re
 import asyncio
 import copy
 import dataclasses
+import datetime
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from omegaconf import DictConfig, open_dict
 from tensordict import NonTensorStack, TensorDict
 
+from tests.classmate.template_families import FAMILIES
 from tests.classmate.toy_tokenizers import TOKENIZERS
 from tests.run_config import run_config, save_tokenizers
 from verl.classmate.config import from_mapping
@@ -28,6 +32,7 @@ from verl.experimental.agent_loop.classmate_agent_loop import (
     ClassmateAgentLoopWorker,
     partners,
 )
+from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -395,3 +400,78 @@ def test_a_batch_of_one_and_other_reward_types_have_no_partner() -> None:
     assert paired(batch(1)) == [""]
     assert paired(batch(3), kind="vanilla_reward") == [""] * 3
     assert partner_from_json("") is None
+
+
+class Tomorrow(datetime.datetime):
+    """A clock that stands at another day."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+        return datetime.datetime(2031, 12, 9, 23, 59, 58, tzinfo=tz)
+
+
+def policy_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, *overrides: str) -> str:
+    """What the policy is asked by a worker's own loop, about a row with a system turn."""
+    models = save_tokenizers(tmp_path, CLASSMATES)
+    config = composed(models, "reward_model.chat_date=2026-01-02", *overrides)
+    policy = Policy(ANSWERED)
+    own = copy.copy(TOKENIZERS["byte_bpe"]())
+    own.chat_template = template
+
+    def upstream(self: Any) -> None:
+        self.config, self.llm_client, self.tokenizer, self.processor = config, policy, own, None
+        self.dataset_cls, self.hf_model_type = RLHFDataset, None
+
+    monkeypatch.setattr(ClassmateAgentLoopWorker.__mro__[1], "__init__", upstream)
+    worker = ClassmateAgentLoopWorker()
+    loop = worker._agent_loop
+    loop.judge.client = Classmates({})
+    chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": QUESTION}]
+    columns = {
+        "raw_prompt": chat,
+        "data_source": "hinted_arithmetic",
+        "reward_model": {"ground_truth": "7"},
+        "extra_info": {"index": 3, "split": "train"},
+        "uid": "0-1-key",
+        "session_id": 2,
+        "global_steps": 5,
+        "is_validate": False,
+        "excluded_classmates": (),
+        "judged_later": False,
+        "partner": "",
+    }
+
+    async def go() -> None:
+        loop.loop = asyncio.get_running_loop()
+        await loop.run({"temperature": 1.0}, **columns)
+
+    asyncio.run(go())
+    assert own.chat_template == template, "checkpoints keep the model's own"
+    return own.decode(policy.requests[0]["prompt_ids"])
+
+
+def test_a_policy_without_a_system_role_is_asked_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = policy_prompt(tmp_path, monkeypatch, FAMILIES["gemma2"].template)
+    assert text.startswith(f"<s><start_of_turn>user\nBe short.\n\n{QUESTION}<end_of_turn>")
+
+
+def test_the_policy_is_told_the_run_s_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    today = policy_prompt(tmp_path / "one", monkeypatch, FAMILIES["llama3_2"].template)
+    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", Tomorrow)
+    assert policy_prompt(tmp_path / "two", monkeypatch, FAMILIES["llama3_2"].template) == today
+    assert "Today Date: 02 Jan 2026" in today
+
+
+@pytest.mark.parametrize("family", ["gemma2", "mistral_v0_1", "phi3_old"])
+def test_the_data_set_drops_no_row_whose_system_text_the_template_refuses(tmp_path: Path, family: str) -> None:
+    """Upstream counts a row that the template refuses as too long."""
+    chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": QUESTION}]
+    rows = [{"prompt": chat, "data_source": "hinted_arithmetic", "extra_info": {"index": i}} for i in range(4)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    config = composed(save_tokenizers(tmp_path, CLASSMATES), "reward_model.chat_date=2026-01-02")
+    trainer = object.__new__(BaselineRayPPOTrainer)
+    trainer.config = config
+    own = copy.copy(TOKENIZERS["byte_bpe"]())
+    own.chat_template = FAMILIES[family].template
+    tokenizer = trainer._with_run_template(own)
+    assert len(RLHFDataset([str(tmp_path / "train.parquet")], tokenizer, config.data)) == 4

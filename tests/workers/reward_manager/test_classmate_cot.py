@@ -196,12 +196,14 @@ def test_whether_an_answer_follows_the_hint(text: str, follows: float) -> None:
     assert math.isnan(manager().follows_hint(unhinted, text))
 
 
-def test_upstreams_reward_workers_get_the_main_reward() -> None:
-    ids = byte_bpe().encode(RIGHT, add_special_tokens=False)
+@pytest.mark.parametrize(("ending", "text"), [("Q", RIGHT), ("Q<think>\n", "3 + 4</think>It is 7. <think>")])
+def test_upstreams_reward_workers_get_the_main_reward(ending: str, text: str) -> None:
+    ids = byte_bpe().encode(text, add_special_tokens=False)
     padded = [*ids, 0, 0]
-    prompt = [1, 2, 3]
+    prompt = byte_bpe().encode(ending, add_special_tokens=False)
     data = DataProto.from_dict(
         tensors={
+            "prompts": torch.tensor([prompt]),
             "responses": torch.tensor([padded]),
             "attention_mask": torch.tensor([[1] * (len(prompt) + len(ids)) + [0, 0]]),
         },

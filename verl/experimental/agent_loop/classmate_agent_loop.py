@@ -20,6 +20,7 @@ import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 from tensordict import NonTensorStack, TensorDict
 
+from verl.classmate import templates
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.seeds import request_seed
@@ -231,6 +232,10 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        settings = self.config.reward_model
+        self.tokenizer = templates.for_run(
+            self.tokenizer, date=settings.chat_date, system_as_user=settings.system_as_user
+        )
         self._agent_loop = ClassmateAgentLoop(
             trainer_config=DictConfigWrap(config=self.config),
             server_manager=self.llm_client,

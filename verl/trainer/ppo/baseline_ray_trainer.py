@@ -31,6 +31,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
+from verl.classmate import templates
 from verl.classmate.algorithm_config import AdvantageConfig, check_training
 from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec, SelfPlaySpec, from_mapping
 from verl.classmate.errors import ConfigError
@@ -246,6 +247,15 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
                 mapping=self.resource_pool_manager.mapping,
                 max_colocate_count=max_colocate_count(self.config, self.reward_config),
             )
+
+    def _init_tokenizer(self) -> None:
+        super()._init_tokenizer()
+        self.tokenizer = self._with_run_template(self.tokenizer)
+
+    def _with_run_template(self, tokenizer: Any) -> Any:
+        """The tokenizer with which prompts are made and counted; checkpoints keep the model's own."""
+        settings = self.config.reward_model
+        return templates.for_run(tokenizer, date=settings.chat_date, system_as_user=settings.system_as_user)
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()

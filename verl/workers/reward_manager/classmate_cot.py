@@ -262,7 +262,9 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             extra_info=columns.get("extra_info") or {},
         )
         markers = None if self.reward_config.cot_format == "plain" else self.reward_config.markers
-        span = cot.locate(item.batch["responses"][:length].tolist(), self.tokenizer, markers)
+        prompt_ids = item.batch["prompts"][-cot.MARKER_TOKENS :].tolist()
+        preopened = cot.opens_thought(prompt_ids, self.tokenizer, markers)
+        span = cot.locate(item.batch["responses"][:length].tolist(), self.tokenizer, markers, preopened=preopened)
         scores = (await self.score(task, span, [], samples=0)).scores
         return {"reward_score": scores.final_reward, "reward_extra_info": scores.extra_info()}
 

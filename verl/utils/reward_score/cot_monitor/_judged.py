@@ -44,6 +44,7 @@ class JudgedVerifier(BaseVerifier):
     reward_range: ClassVar[tuple[float | None, float | None]] = (1.0, 10.0)
     main_correct_threshold: ClassVar[float] = 5.5
     compares_answers: ClassVar[bool] = False
+    answer_cue: ClassVar[str] = ""
     rubric: ClassVar[str]
     """Name of the text file beside this one, without its ending."""
 

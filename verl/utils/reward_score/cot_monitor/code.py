@@ -81,6 +81,7 @@ class CodeVerifier(BaseVerifier):
     reward_description = "1 if the program in the answer passes all tests, else 0"
     blocking = True
     compares_answers = False
+    answer_cue = "\n\n```python\n"
 
     _config = ClassmateRewardModelConfig()
 

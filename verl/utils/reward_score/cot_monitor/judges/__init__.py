@@ -9,6 +9,7 @@ where the judge failed.
 
 from typing import Any
 
+from verl.classmate import templates
 from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec
 from verl.classmate.judge_config import JudgeSpec
 from verl.utils.reward_score.cot_monitor.judges.base import CallSettings, Judge, JudgeBackend, PromptJudge
@@ -91,4 +92,5 @@ def _index(spec: JudgeSpec, config: ClassmateRewardModelConfig) -> int:
 def _tokenizer(spec: JudgeSpec, config: ClassmateRewardModelConfig) -> Any:
     from verl.utils import hf_tokenizer
 
-    return hf_tokenizer(spec.model, trust_remote_code=config.classmate_trust_remote_code)
+    tokenizer = hf_tokenizer(spec.model, trust_remote_code=config.classmate_trust_remote_code)
+    return templates.for_run(tokenizer, date=config.chat_date, system_as_user=config.system_as_user)
