@@ -47,6 +47,9 @@ NOT_ASKED = frozenset({Outcome.empty_cot, Outcome.unfinished_cot, Outcome.too_lo
 # The policy wrote no answer: its own failure, scored by `unfinished_main_score` (spec D5).
 POLICY_FAILURES = frozenset({Outcome.unfinished_cot, Outcome.no_answer})
 
+ROUNDING = 1e-13
+"""What float64 leaves of a sum that is 0, as a share of its terms, with room to spare."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RewardScale:
@@ -295,7 +298,8 @@ def score_row(
     def gain(fuller_M: np.ndarray, less_M: np.ndarray) -> float:
         """C of one view minus C of another, over the classmates that answered both."""
         both_M = ~np.isnan(fuller_M) & ~np.isnan(less_M)
-        return aggregate(np.where(both_M, fuller_M, math.nan)) - aggregate(np.where(both_M, less_M, math.nan))
+        sides = [aggregate(np.where(both_M, values_M, math.nan)) for values_M in (fuller_M, less_M)]
+        return _settled(sides[0] - sides[1], sides)
 
     means_VM = np.array([[_nanmean(scores_S) for scores_S in scores_MS] for scores_MS in scores_VMS])
     gains_M = means_VM[0] - means_VM[-1] if config.compares_with_question_alone else means_VM[0]
@@ -396,7 +400,13 @@ def _aggregate(values_M: np.ndarray, weights_M: np.ndarray, how: str) -> float:
     total = float(weights_M[valid_M].sum()) if valid_M.size else 0.0
     if total == 0.0:
         return math.nan
-    return float((weights_M[valid_M] * values_M[valid_M]).sum() / total)
+    terms_M = weights_M[valid_M] * values_M[valid_M]
+    return _settled(float(terms_M.sum() / total), terms_M / total)
+
+
+def _settled(value: float, terms: Sequence[float] | np.ndarray) -> float:
+    """0 where nothing but rounding is left of terms that cancel; the estimators could no longer tell."""
+    return 0.0 if abs(value) <= ROUNDING * float(np.abs(terms).max()) else value
 
 
 def _fuse(base: float, reward: float, best: float, config: ClassmateCotRewardConfig) -> float:
@@ -409,7 +419,7 @@ def _fuse(base: float, reward: float, best: float, config: ClassmateCotRewardCon
 
 def _nanmean(values: np.ndarray) -> float:
     values = values[~np.isnan(values)] if values.size else values
-    return float(values.mean()) if values.size else math.nan
+    return _settled(float(values.mean()), values) if values.size else math.nan
 
 
 def _nanmax(values: np.ndarray) -> float:
