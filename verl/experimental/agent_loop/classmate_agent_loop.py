@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from tensordict import NonTensorStack, TensorDict
 
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
-from verl.classmate.seeds import request_seed
+from verl.classmate.seeds import request_seed, sends_seed
 from verl.classmate.views import derangement
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
@@ -37,6 +37,7 @@ from verl.workers.row_judge import (
     asked_to_json,
     partner_from_json,
 )
+from verl.workers.shared_draws import shared_draws
 
 ASKED_EARLY = "asked_early"
 """Key of a row's extra fields: what was asked where the row was made, with the schedule `batched`."""
@@ -81,6 +82,7 @@ def row_judge(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowJudg
             max_model_len=context_length(config, reward),
             deterministic=bool(config.trainer.deterministic),
             policy=policy,
+            policy_engine=config.actor_rollout_ref.rollout.name,
         )
         _JUDGES[id(config)] = (config, RowJudge.build(config, tokenizer, client))
     return _JUDGES[id(config)][1]
@@ -101,23 +103,27 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
         the others when the policy sleeps, and judges.
 
         Args:
-            sampling_params: upstream's, to which the row's seed is added.
+            sampling_params: upstream's, to which the row's seed is added for engines that are to draw from it.
             kwargs: dataset columns, `session_id`, `global_steps`, and the columns that our manager adds.
         """
-        seed = self.judge.answer_seed(
-            str(kwargs["data_source"]),
-            kwargs["extra_info"]["index"],
-            int(kwargs["global_steps"]),
-            int(kwargs["session_id"]),
-        )
-        output = await super().run({**sampling_params, "seed": seed}, **kwargs)
+        engine = self.config.actor_rollout_ref.rollout.name
+        if sends_seed(engine, deterministic=bool(self.config.trainer.deterministic)):
+            seed = self.judge.answer_seed(
+                str(kwargs["data_source"]),
+                kwargs["extra_info"]["index"],
+                int(kwargs["global_steps"]),
+                int(kwargs["session_id"]),
+            )
+            sampling_params = {**sampling_params, "seed": seed}
+        output = await super().run(sampling_params, **kwargs)
         output.extra_fields["responded_at"] = time.time()
         answer = answer_of(output.prompt_ids, output.response_ids, kwargs)
         excluded = frozenset(kwargs["excluded_classmates"])
         if kwargs["judged_later"]:
             row = self.judge.read(answer)
             now = [m for m in self.judge.asks(row) if m not in asked_in_turn(self.judge.reward, "batched")]
-            replies = await asyncio.gather(*(self.judge.ask(row, m, excluded=excluded) for m in now))
+            _, needed = await self.judge.weigh(row) if now else (None, True)
+            replies = await asyncio.gather(*(self.judge.ask(row, m, excluded=excluded, needed=needed) for m in now))
             output.extra_fields[ASKED_EARLY] = {m: asked_to_json(reply) for m, reply in zip(now, replies, strict=True)}
             return output
         judged = await self.judge.judge(answer, excluded=excluded)
@@ -169,7 +175,8 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         if self.config.algorithm.adv_estimator == "remax" and not trajectory["validate"]:
             sampled = prompt.get("__rollout_n__", self.config.actor_rollout_ref.rollout.n)
             prompt = {**prompt, "__rollout_n__": sampled + 1, GREEDY_SESSION: int(sampled)}
-        await super()._run_prompt(prompt, sampling_params, trajectory, trace=trace)
+        with shared_draws():
+            await super()._run_prompt(prompt, sampling_params, trajectory, trace=trace)
 
     async def _run_agent_loop(
         self,

@@ -52,6 +52,7 @@ from verl.workers.inprocess import (
     training_worker,
 )
 from verl.workers.row_judge import RowJudge
+from verl.workers.shared_draws import shared_draws
 from verl.workers.utils.padding import response_from_nested
 
 _NESTED = frozenset(
@@ -193,7 +194,8 @@ class InProcessTrainer(BaselineRayPPOTrainer):
 
         async def answer_all() -> list[dict[str, Any]]:
             asyncio.get_running_loop().set_task_factory(_task_that_quits)  # type: ignore[arg-type]
-            return await asyncio.gather(*(self._answer_one(params, columns) for columns in asked))
+            with shared_draws():
+                return await asyncio.gather(*(self._answer_one(params, columns) for columns in asked))
 
         return asyncio.run(answer_all())
 
