@@ -379,7 +379,7 @@ def test_the_client_asks_remote_classmates_once_per_sample(mapping: Path, server
 
     replies = asyncio.run(run(validate=False))
     assert [reply.outcome for reply in replies] == [Outcome.ok] * 2
-    assert sorted(sent["seed"] for sent in stub.asked) == [4, 5]
+    assert not any("seed" in sent for sent in stub.asked), "vLLM serves seeded requests slowly"
     assert {sent["max_tokens"] for sent in stub.asked} == {3}, "no more than the context leaves"
     assert {sent["temperature"] for sent in stub.asked} == {0.3}
     (reply, _) = asyncio.run(run(validate=True, excluded=frozenset({0})))

@@ -118,9 +118,16 @@ def test_every_request_of_a_row_has_a_seed_of_its_own(models: Path) -> None:
     _, client = judge(models, *options)
     assert len(client.seeds) >= 2 * 3 * 2, "two classmates, three views or more, two samples"
     assert len(set(client.seeds)) == len(client.seeds)
-    for change in ({"step": 6}, {"rollout": 3}):
-        _, other = judge(models, *options, answer=answer_of(**change))
-        assert not set(client.seeds) & set(other.seeds), change
+    _, other = judge(models, *options, answer=answer_of(step=6))
+    assert not set(client.seeds) & set(other.seeds)
+    _, other = judge(models, *options, answer=answer_of(rollout=3))
+    alone = {
+        seed
+        for request in client.requests
+        if request["prompt"].endswith(("<think>", "<think></think>"))
+        for seed in request["seeds"]
+    }
+    assert set(client.seeds) & set(other.seeds) == alone, "what the rows of a prompt share: the question alone"
     _, again = judge(models, *options)
     assert again.requests == client.requests
 

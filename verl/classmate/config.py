@@ -263,6 +263,10 @@ class ClassmateCotRewardConfig:
     ] = "no_classmate_when_main_incorrect"
     """When the classmate reward counts: always, never, only where the main answer reaches main_correct_threshold, or
     with the opposite sign where it does not."""
+    ask_when_it_counts_only: bool | Literal["auto"] = "auto"
+    """In training, leave out rows whose classmate reward is 0 by use_classmate_main_cond, whatever would be answered:
+    the verifier is asked first. Scores in the metrics are then of the rows that were asked. auto: unless a judge or a
+    custom_reward_function scores the main answer, which may take long. False: ask about all rows."""
     main_correct_threshold: float | None = None
     """Directed main reward from which an answer counts as correct; null: the verifier's own."""
     token_level_classmate_reward_mode: TokenMode | None = None

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from verl.classmate.algorithm_config import rollout_correction
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
+from verl.classmate.seeds import fresh_engine_seed, sends_seed
 from verl.trainer import loggers
 from verl.trainer.checkpoints import checkpoint_to_resume
 from verl.trainer.fork_server import ForkServer
@@ -73,6 +74,9 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
         if reward.llm_judge_cache_path is not None:
             # Workers may stand in other folders.
             config.reward_model.llm_judge_cache_path = str(Path(reward.llm_judge_cache_path).expanduser().absolute())
+        if not sends_seed(rollout.name, deterministic=config.trainer.deterministic or rollout.full_determinism):
+            # Requests carry none: a start that goes on with a run must not draw the first one's numbers again.
+            rollout.seed = fresh_engine_seed()
         if config.trainer.deterministic:
             rollout.engine_kwargs.setdefault("hf", {})
             rollout.engine_kwargs.hf.deterministic = True

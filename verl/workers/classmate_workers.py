@@ -30,6 +30,7 @@ from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec, Jud
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
+from verl.classmate.seeds import fresh_engine_seed, sends_seed
 from verl.plugin.platform import get_platform
 from verl.utils.device import get_device_name
 from verl.utils.ray_utils import auto_await
@@ -92,20 +93,24 @@ class ClassmateClient:
         max_model_len: int,
         deterministic: bool = False,
         policy: Any = None,
+        policy_engine: str = "hf",
     ) -> None:
         """Starts nothing; engines are looked up by name at their first request.
 
         Args:
             reward_config: the typed `reward_model` node.
             max_model_len: context of every classmate engine, in its own tokens.
-            deterministic: a request alone decides which engine of a classmate gets it, not their load.
+            deterministic: every request carries its seed, and alone decides which engine of a classmate gets it, not
+                their load.
             policy: upstream's `LLMServerClient` of the rollout, which answers for live self-play.
+            policy_engine: its engine.
         """
         self._config = reward_config
         self._models = reward_config.frozen_models
         self._max_model_len = max_model_len
         self._deterministic = deterministic
         self._policy = policy
+        self._policy_engine = policy_engine
         self._handles: dict[str, ray.actor.ActorHandle] = {}
         self._load: Counter[str] = Counter()
         self._down_until: dict[str, float] = {}
@@ -134,7 +139,7 @@ class ClassmateClient:
         Args:
             classmate: index m.
             prompt_ids: in the classmate's own tokens.
-            seeds: one per sample.
+            seeds: one per sample; sent to engines that are to draw from them (`sends_seed`).
             validate: use the validation's sampling settings.
             excluded: classmates that were taken out of the run.
             max_new_tokens: a tighter limit than that of the settings.
@@ -143,13 +148,15 @@ class ClassmateClient:
             return [Reply(outcome=Outcome.excluded) for _ in seeds]
         settings = self._config.classmate_generation_configs.sampling(validate=validate)
         room = min(max_new_tokens or settings.max_new_tokens, max(1, self._max_model_len - len(prompt_ids)))
+        backend = resolved_backend(self._models[classmate])
+        seeded = sends_seed(self._policy_engine if backend == POLICY else backend, deterministic=self._deterministic)
         params = [
             {
                 "temperature": settings.temperature,
                 "top_p": settings.top_p,
                 "top_k": settings.top_k,
                 "max_tokens": min(settings.max_new_tokens, room),
-                "seed": seed,
+                **({"seed": seed} if seeded else {}),
             }
             for seed in seeds
         ]
@@ -166,7 +173,7 @@ class ClassmateClient:
         Args:
             model: place in `frozen_models`.
             prompt_ids: in the model's own tokens.
-            params: sampling parameters under vLLM's names, with a seed.
+            params: sampling parameters under vLLM's names.
         """
         return await self._one(model, prompt_ids, params)
 
@@ -676,6 +683,7 @@ def vllm_rollout_config(
     with open_dict(rollout):
         rollout.update(
             name="vllm",
+            seed=fresh_engine_seed(),
             load_format="auto",
             gpu_memory_utilization=spec.gpu_memory_utilization,
             tensor_model_parallel_size=spec.tensor_parallel_size,

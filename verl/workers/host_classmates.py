@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from verl.classmate.errors import ConfigError
+from verl.classmate.seeds import fresh_engine_seed
 from verl.workers.classmate_mapping import Server, canonical_name, changing, find, problem
 
 FIRST_PORT = 8003
@@ -276,6 +277,8 @@ def command(options: Options, model: str, port: int, share: float) -> list[str]:
         *("--gpu-memory-utilization", f"{share:g}"),
         # Sampling is the request's, not what a model's own file suggests.
         *("--generation-config", "vllm"),
+        # vLLM's own is 0: two servers, or one that was started again, would draw the same numbers.
+        *("--seed", str(fresh_engine_seed())),
         "--disable-uvicorn-access-log",
         # Compiling takes minutes on a CPU.
         *(() if torch.cuda.is_available() else ("--enforce-eager",)),

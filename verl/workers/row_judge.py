@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +33,7 @@ from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.workers.classmate_workers import Reply, context_length
 from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask, Verdict
 from verl.workers.reward_manager.sycophancy_classmate_cot_rm import SycophancyClassmateCoTRewardManager
+from verl.workers.shared_draws import drawn_once
 
 MANAGERS: dict[str, type[ClassmateCoTRewardManager]] = {
     "classmate_cot": ClassmateCoTRewardManager,
@@ -41,6 +43,9 @@ MANAGERS: dict[str, type[ClassmateCoTRewardManager]] = {
 
 _POLICY = -1
 """Index that stands for the policy where seeds count classmates from 0."""
+
+_ALL_ROLLOUTS = -1
+"""Stands for the n answers to a prompt where seeds count them from 0."""
 
 _ANSWER, _CUTS = 0, 1
 """What the policy's seeds of a row are for."""
@@ -222,8 +227,9 @@ class RowJudge:
     async def judge(self, answer: Answer, *, excluded: frozenset[int] = frozenset()) -> JudgedRow:
         """All steps, with all M classmates asked at once."""
         row = self.read(answer)
-        asked = await asyncio.gather(*(self.ask(row, m, excluded=excluded) for m in self.asks(row)))
-        return await self.score(row, asked)
+        main, needed = await self.weigh(row)
+        asked = await asyncio.gather(*(self.ask(row, m, excluded=excluded, needed=needed) for m in self.asks(row)))
+        return await self.score(row, asked, main=main)
 
     def read(self, answer: Answer) -> ReadRow:
         """Finds the thought and cuts it into what is shown."""
@@ -238,7 +244,7 @@ class RowJudge:
             self._tokenizer,
             answer.messages,
             config,
-            seed=self._seed(answer, _POLICY, _CUTS),
+            seed=self._seed(answer, _POLICY, _CUTS, rollout=answer.rollout),
             validate=answer.validate,
             partner=self._partner(answer),
         )
@@ -250,8 +256,27 @@ class RowJudge:
         """The classmates to ask about a row: all, or in a baseline's training none."""
         return range(self.classmates if row.samples else 0)
 
-    async def ask(self, row: ReadRow, m: int, *, excluded: frozenset[int] = frozenset()) -> Asked:
-        """Shows classmate m every view, S times each."""
+    async def weigh(self, row: ReadRow) -> tuple[Verdict | None, bool]:
+        """Whether the classmates' answers can count (`ask_when_it_counts_only`), and the verdict that says so.
+
+        The verdict is None where the verifier need not be asked before the classmates.
+        """
+        config = self.reward.classmate_cot_reward_configs
+        option, condition, task = config.ask_when_it_counts_only, config.use_classmate_main_cond, row.answer.task
+        if option is False or row.answer.validate or not row.samples or row.shown.outcome is not Outcome.ok:
+            return None, True
+        if config.add_consistency_reward or condition in ("always", "neg_classmate_when_main_incorrect"):
+            return None, True
+        if condition == "no_classmate":
+            return None, False
+        # A judge among the engines of the run is awake when all classmates have answered.
+        if not self.manager.judges_at_once(task) and (option == "auto" or self.manager.judged_in_run(task)):
+            return None, True
+        main, gamma = await self.manager.weigh(task, row.span)
+        return main, gamma != 0
+
+    async def ask(self, row: ReadRow, m: int, *, excluded: frozenset[int] = frozenset(), needed: bool = True) -> Asked:
+        """Shows classmate m every view, S times each; or only says what it would have been shown, if not `needed`."""
         if row.shown.outcome is not Outcome.ok:
             return Asked(prompts=(None,), continuations=self._not_asked(row, m, 0, row.shown.outcome))
         built = self.prompts_of(row, m)
@@ -264,6 +289,12 @@ class RowJudge:
                 for item in self._not_asked(row, m, v, unasked.outcome, error=unasked.error)
             ]
             return Asked(prompts=(None,) * len(built), continuations=tuple(continuations))
+        if not needed and m not in excluded:
+            spared = [self._not_asked(row, m, v, Outcome.not_needed) for v in range(len(built))]
+            return Asked(
+                prompts=tuple(prompt.text for prompt in built),
+                continuations=tuple(item for view in spared for item in view),
+            )
         views = await asyncio.gather(*(self._ask_view(row, m, v, built[v], excluded) for v in range(len(built))))
         return Asked(
             prompts=tuple(prompt.text for prompt in built), continuations=tuple(item for view in views for item in view)
@@ -327,14 +358,22 @@ class RowJudge:
         reward, tokenizer, view = self.reward, self._tokenizers[m], row.shown.views[v]
         config, cue = reward.classmate_cot_reward_configs, self._cue(row.answer)
         assert prompt.ids is not None, "a prompt that does not fit is not asked"
-        replies = await self.client.sample(
+        alone = config.compares_with_question_alone and v == len(row.shown.views) - 1
+        if alone:
+            # All rows of a prompt are compared with the same answers; whether the thought is closed may differ.
+            seeds = self._seeds(row, m, first=0 if view.close else row.samples, rollout=_ALL_ROLLOUTS)
+        else:
+            seeds = self._seeds(row, m, first=v * row.samples, rollout=row.answer.rollout)
+        ask = partial(
+            self.client.sample,
             m,
             prompt.ids,
-            seeds=[self._seed(row.answer, m, v * row.samples + s) for s in range(row.samples)],
+            seeds=seeds,
             validate=row.answer.validate,
             excluded=excluded,
             max_new_tokens=config.immediate_answer_max_new_tokens if self._immediate else None,
         )
+        replies = await (drawn_once((m, tuple(seeds), tuple(prompt.ids)), ask) if alone else ask())
         in_thought = view.thought is None or config.classmate_template == "thought_block"
         opened = view.thought is not None or prompt.text.rstrip().endswith(reward.classmate_markers.start)
         continuations = []
@@ -477,9 +516,13 @@ class RowJudge:
         text = self._tokenizer.decode(list(answer.response_ids), skip_special_tokens=False)
         return {"turns": [list(turn) for turn in answer.turns], "transcript": text}
 
-    def _seed(self, answer: Answer, classmate: int, sample: int) -> int:
+    def _seed(self, answer: Answer, classmate: int, sample: int, *, rollout: int) -> int:
         key = row_key(answer.task.data_source, answer.task.extra_info["index"])
-        return request_seed(self.reward.seed, answer.step, key, answer.rollout, classmate, sample)
+        return request_seed(self.reward.seed, answer.step, key, rollout, classmate, sample)
+
+    def _seeds(self, row: ReadRow, m: int, *, first: int, rollout: int) -> list[int]:
+        """Of the S samples of classmate m, counted from `first`."""
+        return [self._seed(row.answer, m, first + s, rollout=rollout) for s in range(row.samples)]
 
     def _opens_thought(self, prompt_ids: Sequence[int]) -> bool:
         """Whether the chat template has already written the open marker."""
@@ -525,7 +568,7 @@ def advantage_fields(judged: JudgedRow) -> dict[str, torch.Tensor]:
         fields[name] = torch.tensor(getattr(scores, name), dtype=torch.float32)
     for name in ("main_valid", "main_correct", "classmate_valid", "consistency_valid"):
         fields[name] = torch.tensor(getattr(scores, name))
-    fields["classmate_asked"] = torch.tensor(scores.asked)
+    fields["classmate_asked"] = torch.tensor(scores.counts)
     if judged.actor_mask is not None:
         fields["actor_mask"] = torch.tensor(judged.actor_mask, dtype=torch.int64)
     if scores.scores_MS.size:

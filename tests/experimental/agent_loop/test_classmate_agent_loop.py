@@ -257,6 +257,7 @@ def sessions(config: DictConfig, monkeypatch: pytest.MonkeyPatch, *, validate: b
     monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", ignore)
     worker = object.__new__(ClassmateAgentLoopWorker)
     worker.config, worker._agent_loop, worker._agent_loop_postprocess = config, Loop(), ignore
+    worker._judging = {}
     trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": validate}
     prompt = {"uid": "0-1-key", "agent_name": "classmate_cot"}
     asyncio.run(worker._run_prompt(prompt, {"temperature": 1.0, "top_p": 0.9, "top_k": 5}, trajectory))
@@ -280,6 +281,61 @@ def test_remax_has_one_greedy_session_more(config: DictConfig, monkeypatch: pyte
     assert {row["temperature"] for row in validation} == {1.0}
 
 
+def test_the_rows_of_a_prompt_share_the_answers_to_the_question_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the worker that makes them; nothing of it outlives the prompt."""
+    for name in CLASSMATES:
+        TOKENIZERS[name]().save_pretrained(tmp_path / name)
+    kind = "reward_model.classmate_cot_reward_configs.classmate_reward_type=remove_wo_cot"
+    config = composed(tmp_path, kind, "actor_rollout_ref.rollout.n=5")
+    classmates, made = Classmates({}), []
+
+    async def ignore(*args: Any, **kwargs: Any) -> None:
+        pass
+
+    async def keep(output: ClassmateAgentLoopOutput, *args: Any, **kwargs: Any) -> None:
+        made.append(json.loads(output.extra_fields["reward_extra_info"]["record"]))
+
+    monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", ignore)
+    worker = object.__new__(ClassmateAgentLoopWorker)
+    worker.config, worker._agent_loop_postprocess = config, keep
+    row = {
+        "raw_prompt": [{"role": "user", "content": QUESTION}],
+        "data_source": "hinted_arithmetic",
+        "reward_model": {"ground_truth": "7"},
+        "extra_info": {"index": 3, "split": "train"},
+        "global_steps": 5,
+        "is_validate": False,
+        "excluded_classmates": (),
+        "judged_later": False,
+        "partner": "",
+        "agent_name": "classmate_cot",
+    }
+
+    async def go() -> None:
+        worker._agent_loop = ClassmateAgentLoop(
+            trainer_config=DictConfigWrap(config),
+            server_manager=Policy(ANSWERED),
+            tokenizer=TOKENIZERS["byte_bpe"](),
+            processor=None,
+            dataset_cls=RLHFDataset,
+            data_config=DictConfigWrap(config.data),
+        )
+        worker._agent_loop.judge.client = classmates
+        trajectory = {"step": 5, "sample_index": 0, "rollout_n": 0, "validate": False}
+        for uid in ("0-5-key", "1-5-key"):
+            await worker._run_prompt({"uid": uid, **row}, {"temperature": 1.0}, trajectory)
+
+    asyncio.run(go())
+    alone = [request for request in classmates.requests if request["prompt"].endswith("<think></think>")]
+    assert (len(made), len(classmates.requests)) == (10, 2 * (2 * 5 + 2))
+    assert [request["classmate"] for request in alone] == [0, 1, 0, 1], "once for each prompt"
+    for record in made:
+        views = [sample["view"] for one in record["classmates"] for sample in one["samples"]]
+        assert views == [0, 0, 1, 1] * 2, "every row shows them"
+
+
 def test_seeds_follow_from_run_step_row_and_rollout(config: DictConfig) -> None:
     def seeds(**columns: Any) -> list[int]:
         row = run(config, ANSWERED, **columns)
@@ -290,6 +346,16 @@ def test_seeds_follow_from_run_step_row_and_rollout(config: DictConfig) -> None:
     assert first == seeds()
     for change in ({"global_steps": 6}, {"session_id": 3}, {"extra_info": {"index": 4}}):
         assert not set(first) & set(seeds(**change)), change
+
+
+def test_vllm_is_asked_without_seeds(tmp_path: Path) -> None:
+    """It serves seeded requests one by one; `trainer.deterministic` is for the engine hf."""
+    for name in CLASSMATES:
+        TOKENIZERS[name]().save_pretrained(tmp_path / name)
+    engine = "actor_rollout_ref.rollout.name=vllm"
+    assert run(composed(tmp_path, engine), ANSWERED).policy.requests[0]["sampling_params"] == {"temperature": 1.0}
+    seeded = run(composed(tmp_path, engine, "trainer.deterministic=true"), ANSWERED)
+    assert set(seeded.policy.requests[0]["sampling_params"]) == {"temperature", "seed"}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ do.
 import asyncio
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from tensordict import NonTensorStack, TensorDict
 from verl.classmate import templates
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
-from verl.classmate.seeds import request_seed
+from verl.classmate.seeds import request_seed, sends_seed
 from verl.classmate.views import derangement
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap, _agent_loop_registry
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
@@ -42,6 +43,7 @@ from verl.workers.row_judge import (
     asked_to_json,
     partner_from_json,
 )
+from verl.workers.shared_draws import shared_draws
 
 ASKED_EARLY = "asked_early"
 """Key of a row's extra fields: what was asked where the row was made, with the schedule `batched`."""
@@ -110,6 +112,7 @@ def row_judge(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowJudg
             max_model_len=context_length(config, reward),
             deterministic=bool(config.trainer.deterministic),
             policy=policy,
+            policy_engine=config.actor_rollout_ref.rollout.name,
         )
         _JUDGES[id(config)] = (config, RowJudge.build(config, tokenizer, client))
     return _JUDGES[id(config)][1]
@@ -123,14 +126,18 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
         super().__init__(*args, **kwargs)
         self.judge = judge or row_judge(self.config, self.tokenizer, self.server_manager)
 
-    def answer_seed(self, columns: Mapping[str, Any]) -> int:
-        """The seed with which the policy answers a row."""
-        return self.judge.answer_seed(
+    def seeded(self, sampling_params: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Sampling parameters with the row's seed, for engines that are to draw from it."""
+        engine = self.config.actor_rollout_ref.rollout.name
+        if not sends_seed(engine, deterministic=bool(self.config.trainer.deterministic)):
+            return dict(sampling_params)
+        seed = self.judge.answer_seed(
             str(columns["data_source"]),
             columns["extra_info"]["index"],
             int(columns["global_steps"]),
             int(columns["session_id"]),
         )
+        return {**sampling_params, "seed": seed}
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
         """One response of the policy, what the classmates make of its CoT, and the reward.
@@ -139,10 +146,10 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
         the others when the policy sleeps, and judges. Where rows are judged beside the log-probs, the response alone.
 
         Args:
-            sampling_params: upstream's, to which the row's seed is added.
+            sampling_params: upstream's, to which the row's seed is added for engines that are to draw from it.
             kwargs: dataset columns, `session_id`, `global_steps`, and the columns that our manager adds.
         """
-        output = await super().run({**sampling_params, "seed": self.answer_seed(kwargs)}, **kwargs)
+        output = await super().run(self.seeded(sampling_params, kwargs), **kwargs)
         if kwargs["judged_beside"]:
             return output
         return await read_by_classmates(self.judge, output, kwargs)
@@ -181,7 +188,8 @@ async def read_by_classmates(judge: RowJudge, output: AgentLoopOutput, columns: 
     if columns["judged_later"]:
         row = judge.read(answer)
         now = [m for m in judge.asks(row) if m not in asked_in_turn(judge.reward, "batched")]
-        replies = await asyncio.gather(*(judge.ask(row, m, excluded=excluded) for m in now))
+        _, needed = await judge.weigh(row) if now else (None, True)
+        replies = await asyncio.gather(*(judge.ask(row, m, excluded=excluded, needed=needed) for m in now))
         output.extra_fields[ASKED_EARLY] = {m: asked_to_json(reply) for m, reply in zip(now, replies, strict=True)}
         return output
     judged = await judge.judge(answer, excluded=excluded)
@@ -246,6 +254,7 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
             hf_model_type=self.hf_model_type,
         )
         self._beside: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._judging: dict[str, list[asyncio.Task[dict[str, Any]]]] = defaultdict(list)
 
     async def _run_prompt(
         self, prompt: dict[str, Any], sampling_params: dict[str, Any], trajectory: dict[str, Any], trace: bool = False
@@ -254,7 +263,10 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         if self.config.algorithm.adv_estimator == "remax" and not trajectory["validate"]:
             sampled = prompt.get("__rollout_n__", self.config.actor_rollout_ref.rollout.n)
             prompt = {**prompt, "__rollout_n__": sampled + 1, GREEDY_SESSION: int(sampled)}
-        await super()._run_prompt(prompt, sampling_params, trajectory, trace=trace)
+        with shared_draws():
+            await super()._run_prompt(prompt, sampling_params, trajectory, trace=trace)
+            # Rows that are judged beside the log-probs share their draws as well; who takes the rewards sees what fails.
+            await asyncio.gather(*self._judging.pop(prompt["uid"], []), return_exceptions=True)
 
     async def _run_agent_loop(
         self,
@@ -272,10 +284,8 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         agent_name = agent_name or self.config.actor_rollout_ref.rollout.agent.default_agent_loop
         try:
             if agent_name not in SINGLE_TURN:
-                seed = self._agent_loop.answer_seed(kwargs)
-                return await super()._run_agent_loop(
-                    {**sampling_params, "seed": seed}, trajectory, agent_name=agent_name, trace=trace, **kwargs
-                )
+                seeded = self._agent_loop.seeded(sampling_params, kwargs)
+                return await super()._run_agent_loop(seeded, trajectory, agent_name=agent_name, trace=trace, **kwargs)
             with rollout_trace_attr(
                 step=trajectory["step"],
                 sample_index=trajectory["sample_index"],
@@ -319,7 +329,9 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         if kwargs["judged_beside"]:
             output.extra_fields[RESPONDED_AT] = time.time()
             key = f"{kwargs['uid']}_{kwargs['session_id']}_0"
-            self._beside[key] = asyncio.create_task(self._reward_fields(output, kwargs))
+            task = asyncio.create_task(self._reward_fields(output, kwargs))
+            self._beside[key] = task
+            self._judging[kwargs["uid"]].append(task)
         elif RESPONDED_AT not in output.extra_fields:
             output = await read_by_classmates(self._agent_loop.judge, output, kwargs)
         await super()._agent_loop_postprocess(output, validate, **kwargs)

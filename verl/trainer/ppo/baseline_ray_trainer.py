@@ -75,6 +75,7 @@ from verl.workers.classmate_placement import (
 from verl.workers.classmate_remote import with_hosted
 from verl.workers.classmate_workers import ClassmateGroup
 from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, asked_from_json
+from verl.workers.shared_draws import shared_draws
 from verl.workers.utils.padding import response_to_nested
 
 
@@ -390,22 +391,36 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
     ) -> list[JudgedRow]:
         judge = row_judge(self.config, self.tokenizer)
         rows = [judge.read(answer) for answer in answers]
-        asked = await self._generate_classmate_continuations(judge, rows, early, excluded)
+        mains, needed = zip(*await asyncio.gather(*(judge.weigh(row) for row in rows)), strict=True)
+        asked = await self._generate_classmate_continuations(judge, rows, early, excluded, needed=needed)
         assert self.classmates is not None, "rows are judged here only where engines take turns"
         async with contextlib.AsyncExitStack() as stack:
             judge_of_rows = self.reward_config.judge(validate=answers[0].validate)
             for m, spec in enumerate(self.reward_config.frozen_models):
                 if isinstance(spec, JudgeEngineSpec) and spec.judge == judge_of_rows:
                     await stack.enter_async_context(self.classmates.awake(m))
-            return list(await asyncio.gather(*(judge.score(row, one) for row, one in zip(rows, asked, strict=True))))
+            scored = (judge.score(row, one, main=main) for row, one, main in zip(rows, asked, mains, strict=True))
+            return list(await asyncio.gather(*scored))
 
     async def _generate_classmate_continuations(
-        self, judge: RowJudge, rows: Sequence[ReadRow], early: Sequence[Mapping[int, Asked]], excluded: frozenset[int]
+        self,
+        judge: RowJudge,
+        rows: Sequence[ReadRow],
+        early: Sequence[Mapping[int, Asked]],
+        excluded: frozenset[int],
+        *,
+        needed: Sequence[bool] | None = None,
     ) -> list[list[Asked]]:
         """Shows all rows to one classmate after the other, each awake only while it is asked; per row, M entries.
 
-        `early`: by row, what the classmates that need not wait have said already.
+        Args:
+            judge: of this process.
+            rows: of the step.
+            early: by row, what the classmates that need not wait have said already.
+            excluded: classmates that are out of the run.
+            needed: by row, whether an answer can count; None: in all.
         """
+        needed = [True] * len(rows) if needed is None else needed
         assert self.classmates is not None, "rows are judged here only where there are classmates"
         asked: list[list[Asked]] = [[] for _ in rows]
         for m in range(judge.classmates):
@@ -413,7 +428,10 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             replies: dict[int, Asked] = {}
             if chosen:
                 async with self.classmates.awake(m):
-                    found = await asyncio.gather(*(judge.ask(rows[i], m, excluded=excluded) for i in chosen))
+                    with shared_draws():
+                        found = await asyncio.gather(
+                            *(judge.ask(rows[i], m, excluded=excluded, needed=needed[i]) for i in chosen)
+                        )
                 replies = dict(zip(chosen, found, strict=True))
             for i, row in enumerate(rows):
                 if m in judge.asks(row):

@@ -62,6 +62,7 @@ from verl.workers.inprocess import (
     training_worker,
 )
 from verl.workers.row_judge import RowJudge
+from verl.workers.shared_draws import shared_draws
 from verl.workers.utils.padding import response_from_nested
 
 _NESTED = frozenset(
@@ -216,7 +217,8 @@ class InProcessTrainer(BaselineRayPPOTrainer):
 
         async def answer_all() -> list[dict[str, Any]]:
             asyncio.get_running_loop().set_task_factory(_task_that_quits)  # type: ignore[arg-type]
-            return await asyncio.gather(*(self._answer_one(params, columns) for columns in asked))
+            with shared_draws():
+                return await asyncio.gather(*(self._answer_one(params, columns) for columns in asked))
 
         return asyncio.run(answer_all())
 
@@ -227,7 +229,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         if loop is self.agent_loop:
             output = await loop.run(dict(params), **columns)
         else:
-            seeded = params | {"seed": self.agent_loop.answer_seed(columns)}
+            seeded = self.agent_loop.seeded(params, columns)
             output = await read_by_classmates(self.agent_loop.judge, await loop.run(seeded, **columns), columns)
         row = output.as_dict() | columns
         input_ids = torch.cat([row["prompts"], row["responses"]])

@@ -23,7 +23,7 @@ from verl.classmate import cot
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import VerifierError
 from verl.classmate.judge_config import JudgeSpec
-from verl.classmate.scoring import ClassmateScores, Continuation, Outcome, RewardScale, score_row
+from verl.classmate.scoring import ClassmateScores, Continuation, Outcome, RewardScale, condition_factor, score_row
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RawRewardFn, RewardManagerBase
 from verl.protocol import DataProto
@@ -134,6 +134,22 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             format_weight=self.reward_config.format_weight or 0.0,
         )
         return ScoredRow(scores=scores, continuations=tuple(scored), main=main)
+
+    async def weigh(self, task: RowTask, span: cot.CotSpan) -> tuple[Verdict, float]:
+        """What the verifier says of a training row's main output, and the row's condition factor gamma."""
+        main, outcome = await self._main_score(task, span, None, False)
+        config = self.reward_config.classmate_cot_reward_configs
+        return main, condition_factor(main.score, outcome, self._scale(task), config)
+
+    def judges_at_once(self, task: RowTask) -> bool:
+        """Whether nobody but a verifier of ours scores the row: no judge, and no function of the user's."""
+        verifier = get_verifier(task.data_source)
+        return self.compute_score is None and not (verifier.judged_in_words or verifier.scored_by_reward_model)
+
+    def judged_in_run(self, task: RowTask) -> bool:
+        """Whether an engine of the run scores the row, which may be asleep."""
+        spec = self.reward_config.judge(validate=False)
+        return self.compute_score is None and not self.judges_at_once(task) and spec is not None and spec.in_run
 
     def _scale(self, task: RowTask) -> RewardScale:
         """How the scores of a row's verifier are read in this run."""

@@ -270,8 +270,7 @@ def test_zero_variance_gives_zero() -> None:
         constant = torch.full((3,), value)
         for batch_norm in ("sequence", "token", "none"):
             result = run(inputs(base=constant, classmate=constant), gdpo_batch_norm=batch_norm)
-            limit = 0.05 if batch_norm == "none" else 0.0  # without batch norm upstream's rounding noise is kept
-            assert result.advantages_BR.abs().max() <= limit
+            assert result.advantages_BR.abs().max() == 0
     z, z_main = columns(run(inputs(base=torch.ones(4)), gdpo_batch_norm="none"))
     assert z == near(0.6528, -0.3917, -0.3917, 0.1306)
     assert z_main == near(0, 0, 0, 0)
@@ -358,6 +357,7 @@ rewards = st.floats(-10, 10, width=32) | st.sampled_from([0.0, 1.0, 0.1])
 @given(rows=st.lists(st.tuples(rewards, st.integers(0, 3)), min_size=2, max_size=24), data=st.data())
 @settings(max_examples=150, deadline=None)
 def test_one_component_is_upstreams_grpo_bit_for_bit(rows: list[tuple[float, int]], data: st.DataObject) -> None:
+    """But for groups of equal rewards, in which upstream leaves rounding noise."""
     base = torch.tensor([value for value, _ in rows], dtype=torch.float32)
     groups = np.array([f"g{group}" for _, group in rows], dtype=object)
     lengths = torch.tensor(data.draw(st.lists(st.integers(1, 5), min_size=len(rows), max_size=len(rows))))
@@ -366,6 +366,10 @@ def test_one_component_is_upstreams_grpo_bit_for_bit(rows: list[tuple[float, int
     token_rewards[torch.arange(len(rows)), lengths - 1] = base
     base = token_rewards.sum(-1)  # as upstream does; it also turns -0.0 into 0.0
     expected, _ = compute_grpo_outcome_advantage(token_rewards.clone(), mask, groups)
+    for group in set(groups):
+        members = torch.from_numpy(groups == group)
+        if members.sum() > 1 and base[members].max() - base[members].min() <= 2.0**-20 * base[members].abs().max():
+            expected[members] = 0.0
 
     none = torch.zeros(len(rows), dtype=torch.bool)
     for mode in ("all", "classmate_partial"):

@@ -10,13 +10,13 @@ import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs, register_estimator
-from verl.trainer.ppo.advantage.normalise import normaliser
+from verl.trainer.ppo.advantage.normalise import fused_size, normaliser
 
 
 @register_estimator("grpo")
 def grpo(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     """A(F) m, and A(r) m on rows without classmate score (spec 4.2). Returns (B, R)."""
     normalise = normaliser(config, divide_by_std=config.norm_adv_by_std_in_grpo)
-    fused_B = normalise(inputs.final_reward_B, inputs.fused_rows_B, inputs.group_B)
+    fused_B = normalise(inputs.final_reward_B, inputs.fused_rows_B, inputs.group_B, fused_size(inputs, config))
     main_B = normalise(inputs.base_reward_B, inputs.main_rows_B, inputs.group_B)
     return torch.where(inputs.fused_rows_B, fused_B, main_B).unsqueeze(-1) * inputs.response_mask_BR
