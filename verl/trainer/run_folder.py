@@ -26,11 +26,12 @@ import yaml
 from verl.classmate.errors import ConfigError
 from verl.trainer import run_lock
 from verl.trainer.checkpoints import TRACKER, checkpoint_to_resume, latest_step, remove_after, step_folders
+from verl.trainer.choices import MEMORY_KEYS
 
 QUIET_MIN = 15
 """Minutes after which a run of another host that writes nothing counts as ended; longer than a step."""
 
-_IGNORED_KEYS = frozenset(
+_IGNORED_KEYS = MEMORY_KEYS | frozenset(
     {
         "debug",
         "trainer.default_local_dir",
@@ -52,7 +53,8 @@ _IGNORED_KEYS = frozenset(
         "reward_model.llm_judge_timeout",
     }
 )
-"""Keys that may change between a run and its continuation: where it logs, how far it goes, where its judge stands."""
+"""Keys that may change between a run and its continuation: where it logs, how far it goes, where its judge stands, what
+another GPU has memory for."""
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
