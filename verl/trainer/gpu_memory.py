@@ -135,6 +135,14 @@ class Job:
     """`classmate_free_cache_engine`."""
 
     @property
+    def is_typed(self) -> bool:
+        """Whether anything that a plan decides was typed."""
+        shares = [engine.share for engine in (self.policy, *self.helpers)]
+        return any(
+            one is not None for one in (*shares, self.schedule, self.param_offload, self.optimizer_offload, self.micro)
+        )
+
+    @property
     def trained(self) -> tuple[ModelSize, ...]:
         """The models that are trained."""
         return (self.policy.size, *([self.critic] if self.critic is not None else []))
@@ -199,7 +207,22 @@ class Plan:
     @property
     def fits(self) -> bool:
         """Whether all of it has room."""
-        return self.room_gib >= -1e-6 and self.settings.rows >= FEW_ROWS
+        return self.room_gib >= -1e-6 and self.settings.rows >= FEW_ROWS and not self.cramped
+
+    @property
+    def impossible(self) -> bool:
+        """Whether it would fail for certain, however close the reckoning is."""
+        fullest = max(self.rows_made.gib, self.trains.gib)
+        no_room = [one for one in self.cramped if (one.share or 0) * self.job.gpu_gib < one.weights_gib + one.row_gib]
+        return fullest > self.job.gpu_gib or self.settings.rows < 1 or bool(no_room)
+
+    @property
+    def cramped(self) -> tuple[EngineNeed, ...]:
+        """Engines whose typed share has room for fewer than `FEW_ROWS` full rows at once."""
+        engines = (self.job.policy, *self.job.helpers)
+        return tuple(
+            one for one in engines if one.share is not None and one.share * self.job.gpu_gib < one.needs_gib(FEW_ROWS)
+        )
 
 
 def choose(job: Job) -> Plan:
@@ -268,13 +291,14 @@ def _micro_batches(job: Job) -> list[int]:
 
 
 def _rows_at_once(job: Job, rows: int) -> int:
-    """Full rows that the tightest engine has room for, when those without a typed share have room for `rows`."""
+    """Full rows that the tightest engine without a typed share has room for; `rows` where all are typed."""
     shares = _shares(job, rows)
     found = []
     for engine in (job.policy, *job.helpers):
-        share = engine.share or (shares[0] if engine is job.policy else shares[1])
-        found.append(int((share * job.gpu_gib - engine.fixed_gib) / engine.row_gib + 1e-6))
-    return max(0, min(found))
+        if engine.share is None:
+            share = shares[0] if engine is job.policy else shares[1]
+            found.append(int((share * job.gpu_gib - engine.fixed_gib) / engine.row_gib + 1e-6))
+    return max(0, min(found, default=rows))
 
 
 def evaluate(job: Job, settings: Settings) -> Plan:
@@ -333,7 +357,7 @@ def _while_training(job: Job, settings: Settings) -> Phase:
     for helper in job.helpers:
         engines += ASLEEP_GIB if job.helpers_sleep else _helper_gib(job, settings, helper)
     unit = f"{tokens:,} tokens" if job.by_tokens else f"{settings.micro} full row{'s' * (settings.micro > 1)}"
-    what = "weights, gradients, Adam" if size is job.trained[-1] else "weights, gradients, Adam of policy and critic"
+    what = "weights, gradients, Adam" if job.critic is None else "weights, gradients, Adam of policy and critic"
     return Phase(
         parts=(
             (what, _state_gib(job, weights=True, optimizer=True, gradients=True)),
@@ -369,12 +393,14 @@ def advice(job: Job) -> list[str]:
         helpers_sleep=True,
     )
     if choose(open_job).fits:
-        return ["leave gpu_memory_utilization, micro-batch, offload and schedule to the plan (write null, or auto)"]
+        return ["null for gpu_memory_utilization, micro-batches and offload, and classmate_schedule=auto"]
     for factor in (2, 4, 8, 16):
         gpus = job.gpus * factor
+        if gpus > 8 and gpus % 8:
+            continue
         more = dataclasses.replace(open_job, gpus=gpus, rows_of_rank=max(1, job.rows_of_rank // factor))
         if job.shards is None and choose(more).fits:
-            found.append(f"trainer.n_gpus_per_node={gpus}" if gpus <= 8 else f"{gpus} GPUs (trainer.nnodes)")
+            found.append(f"trainer.n_gpus_per_node={gpus}" if gpus <= 8 else f"trainer.nnodes={gpus // 8}")
             break
     for shorter in (2, 4, 8):
         less = job.row_tokens - job.row_tokens // shorter

@@ -72,7 +72,13 @@ def plan_memory(chosen: Choices, machine: Machine) -> Filled:
     chosen.set(TOKENS if job.by_tokens else MICRO, settings.micro)
     if chosen.get(SCHEDULE) == "auto":
         OmegaConf.update(chosen.config, SCHEDULE, settings.schedule)
-    return Filled(lines=told(plan), refusal=None if plan.fits else refusal(plan))
+    lines = told(plan)
+    if plan.fits:
+        return Filled(lines=lines)
+    # What was typed may fit all the same: the reckoning is on the safe side.
+    if plan.impossible or not job.is_typed:
+        return Filled(lines=lines, refusal=refusal(plan))
+    return Filled(lines=[*lines, f"warning: {refusal(plan)}"])
 
 
 def told(plan: gpu_memory.Plan) -> list[str]:
@@ -82,9 +88,19 @@ def told(plan: gpu_memory.Plan) -> list[str]:
     moved = f"; {' and '.join(offload)} with the host meanwhile" if offload and not plan.job.offload_policy else ""
     return [
         f"rows made    {plan.rows_made.told(gib)} "
-        f"({settings.schedule}, at least {settings.rows} full rows at once{moved})",
+        f"({settings.schedule}, {_rows_at_once(plan)} full rows at once{moved})",
         f"training     {plan.trains.told(gib)}",
     ]
+
+
+def _rows_at_once(plan: gpu_memory.Plan) -> int:
+    """Full rows that the tightest engine has room for."""
+    rows = []
+    for engine in (plan.job.policy, *plan.job.helpers):
+        default = plan.settings.policy_share if engine is plan.job.policy else plan.settings.helper_share
+        gib = (engine.share or default) * plan.job.gpu_gib
+        rows.append(max(0, int((gib - engine.fixed_gib) / engine.row_gib + 1e-6)))
+    return min(rows)
 
 
 def refusal(plan: gpu_memory.Plan) -> str:
@@ -96,10 +112,8 @@ def refusal(plan: gpu_memory.Plan) -> str:
     elif plan.rows_made.gib > limit:
         why = f"while rows are made ({settings.schedule}), they take {plan.rows_made.told(job.gpu_gib)}"
     else:
-        why = (
-            f"the engines' shares of {job.gpu_gib:.1f} GiB have room for {settings.rows} full rows at once, fewer than "
-            f"{gpu_memory.FEW_ROWS}"
-        )
+        shares = ", ".join(f"{one.name} {one.share:g}" for one in plan.cramped)
+        why = f"the shares ({shares}) have room for weights and fewer than {gpu_memory.FEW_ROWS} full rows at once"
     return f"GPU memory: {why}; {limit:.1f} can be used; write {', or '.join(gpu_memory.advice(job))}"
 
 
