@@ -347,7 +347,6 @@ def _while_rows_are_made(job: Job, settings: Settings) -> Phase:
 
 def _while_training(job: Job, settings: Settings) -> Phase:
     tokens = settings.micro if job.by_tokens else settings.micro * job.row_tokens
-    size = job.policy.size
     passes = working_gib(job, tokens)
     gathered = max(8 * (one.vocabulary * one.hidden + one.parameters / one.layers) for one in job.trained) / GIB
     if job.gpus == 1 and not job.offload_policy:

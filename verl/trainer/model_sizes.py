@@ -64,7 +64,7 @@ def model_size(path: str | None) -> ModelSize | None:
         given = json.loads(file.read_text())
     except ValueError:
         return None
-    return size_of_config(given, stored=lambda: _stored_parameters(path))
+    return size_of_config(given, stored=lambda: _stored_parameters(path)) if isinstance(given, dict) else None
 
 
 def size_of_config(given: Mapping[str, Any], *, stored: Any = lambda: None) -> ModelSize | None:
