@@ -71,7 +71,9 @@ def test_a_critic_is_counted(model):
 
 
 def test_gpu_memory_is_told_as_a_share(model):
-    lines = plan(str(model), "gpu", {"model": str(model), "backend": "vllm", "gpu_memory_utilization": 0.25})
+    policy = "actor_rollout_ref.rollout.gpu_memory_utilization=0.5"
+    classmate = {"model": str(model), "backend": "vllm", "gpu_memory_utilization": 0.25}
+    lines = plan(str(model), "gpu", classmate, overrides=[policy])
     assert any(line.startswith("GPUs ") and "1 needed" in line for line in lines)
     assert any(line.startswith("GPU memory") and "75%" in line for line in lines)
 
