@@ -25,8 +25,11 @@ TRAINER_GIB = 1.0
 ASLEEP_GIB = 1.2
 """What an engine keeps while it sleeps: CUDA context and graphs. Measured: 1.0 without graphs."""
 
-ENGINE_GIB = 1.5
-"""CUDA context, graphs and buffers of an engine that is awake; vLLM takes them out of its share."""
+ENGINE_GIB = 1.0
+"""CUDA context and buffers of an engine that is awake; vLLM takes them out of its share."""
+
+GRAPHS_GIB = 1.0
+"""CUDA graphs of an engine that is awake, which vLLM takes beside its share."""
 
 ENGINE_TOKENS = 8192
 """Tokens that vLLM works on at once (`max_num_batched_tokens`)."""
@@ -329,8 +332,8 @@ def _while_rows_are_made(job: Job, settings: Settings) -> Phase:
         job, weights=not settings.param_offload, optimizer=not settings.optimizer_offload, gradients=False
     )
     rest = [("weights and Adam", kept), ("CUDA of the trainer", TRAINER_GIB)]
-    policy = ("policy", settings.policy_share * job.gpu_gib)
-    helpers = [(helper.name, _helper_gib(job, settings, helper)) for helper in job.helpers]
+    policy = ("policy", settings.policy_share * job.gpu_gib + GRAPHS_GIB)
+    helpers = [(helper.name, _helper_gib(job, settings, helper) + GRAPHS_GIB) for helper in job.helpers]
     if settings.schedule == "streamed":
         return Phase(parts=(policy, *helpers, *rest))
     times = [[policy]]
@@ -352,9 +355,9 @@ def _while_training(job: Job, settings: Settings) -> Phase:
     if job.gpus == 1 and not job.offload_policy:
         # Nothing is gathered, but weights are cast to bfloat16 all the same.
         gathered /= 2
-    engines = ASLEEP_GIB if job.policy_sleeps else settings.policy_share * job.gpu_gib
+    engines = ASLEEP_GIB if job.policy_sleeps else settings.policy_share * job.gpu_gib + GRAPHS_GIB
     for helper in job.helpers:
-        engines += ASLEEP_GIB if job.helpers_sleep else _helper_gib(job, settings, helper)
+        engines += ASLEEP_GIB if job.helpers_sleep else _helper_gib(job, settings, helper) + GRAPHS_GIB
     unit = f"{tokens:,} tokens" if job.by_tokens else f"{settings.micro} full row{'s' * (settings.micro > 1)}"
     what = "weights, gradients, Adam" if job.critic is None else "weights, gradients, Adam of policy and critic"
     return Phase(
