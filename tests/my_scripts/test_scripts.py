@@ -25,7 +25,9 @@ from verl.data_preprocessing.common import write_parquet
 from verl.data_preprocessing.hinted_arithmetic import make_dataset_row, make_problem
 from verl.data_preprocessing.hinted_arithmetic_sycophancy import sycophancy_row
 from verl.trainer import preflight
+from verl.trainer.choices import Machine
 from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
+from verl.trainer.untyped import fill_in
 from verl.workers.classmate_placement import resolved_schedule
 
 ANSWERED_BY_PYTHON = ["host_classmate_model", "prepare_data"]
@@ -101,6 +103,7 @@ def composed(command: list[str]) -> tuple[dict[str, Any], ClassmateRewardModelCo
     assert dash_m == "-m"
     with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
         config = compose(CONFIGS[entry], overrides=prepare_overrides(overrides))
+    fill_in(config, Machine(gpus=4, gpu_gib=79.2)).refuse()
     container: Any = OmegaConf.to_container(config, resolve=True)
     return container, from_mapping(container["reward_model"], require_classmates="classmate" in entry)
 

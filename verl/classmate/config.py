@@ -43,6 +43,8 @@ __all__ = [
 BASE_YAML = Path(__file__).resolve().parents[1] / "trainer" / "config" / "_classmate_base.yaml"
 DEFAULT_SANDBOX_URL = "http://127.0.0.1:8001"
 """What `code_sandbox_url: null` stands for."""
+DEFAULT_SHARE = 0.5
+"""What `gpu_memory_utilization: null` stands for where no plan was made: on the CPU, and outside of a run."""
 DEFAULT_MARKERS = CotMarkers(start="<think>", end="</think>")
 REQUEST_TIMEOUT_S, REMOTE_REQUEST_TIMEOUT_S = 600.0, 60.0
 """What `classmate_request_timeout: null` stands for: engines of the run, and servers that others started."""
@@ -126,14 +128,15 @@ class SelfPlaySpec(ClassmateSpec):
 class ClassmateVllmConfig:
     """Settings of vLLM engines that a classmate does not set itself."""
 
-    gpu_memory_utilization: float = 0.5
-    """Share of a device's memory that each classmate's engine may take."""
+    gpu_memory_utilization: float | None = None
+    """Share of a device's memory that each classmate's engine may take; null: what the plan of the start finds room for
+    (docs/resources.md)."""
     tensor_parallel_size: int = 1
     """Devices one engine is spread over."""
 
     def __post_init__(self) -> None:
         require(
-            0 < self.gpu_memory_utilization <= 1,
+            self.gpu_memory_utilization is None or 0 < self.gpu_memory_utilization <= 1,
             f"{_VLLM}.gpu_memory_utilization: {self.gpu_memory_utilization} is not in (0, 1]; write for instance 0.3",
         )
         require(
@@ -469,8 +472,12 @@ class ClassmateRewardModelConfig(JudgeKeys):
     classmate_placement: Placement = "colocated"
     """colocated: on the policy's GPUs, asleep while the policy trains; dedicated: on GPUs (without any: CPUs) of their
     own, always awake."""
-    classmate_replicas: int = 1
-    """Engines that share the requests of one classmate."""
+    classmate_replicas: int | None = None
+    """Engines that share the requests of one classmate; null: one for each GPU of the policy (tensor_parallel_size:
+    one for so many) where it is colocated, else one."""
+    colocated_gpus: int = 1
+    """GPUs of the policy over which colocated engines are spread; the start fills it in from trainer.n_gpus_per_node
+    and trainer.nnodes. 1 without a GPU."""
     classmate_schedule: Literal["auto", "streamed", "batched"] = "auto"
     """streamed: classmates read a row as soon as it is written; batched: all rows are written first, then one
     colocated classmate after the other wakes while the policy sleeps; auto: streamed, unless the colocated engines do
@@ -545,7 +552,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
             "the output; write all_tokens, or cot_format=markers",
         )
         require(
-            self.classmate_replicas >= 1,
+            self.classmate_replicas is None or self.classmate_replicas >= 1,
             f"reward_model.classmate_replicas: {self.classmate_replicas} is too small; write 1 or more",
         )
         require(
@@ -644,12 +651,25 @@ class ClassmateRewardModelConfig(JudgeKeys):
             else dataclasses.replace(
                 spec,
                 placement=spec.placement or self.classmate_placement,
-                replicas=spec.replicas or self.classmate_replicas,
+                replicas=spec.replicas
+                or self.classmate_replicas
+                or self._one_per_gpu(
+                    spec.placement or self.classmate_placement,
+                    1 if spec.backend == "hf" else spec.tensor_parallel_size or engine.tensor_parallel_size,
+                ),
                 tensor_parallel_size=spec.tensor_parallel_size or engine.tensor_parallel_size,
-                gpu_memory_utilization=spec.gpu_memory_utilization or engine.gpu_memory_utilization,
+                gpu_memory_utilization=spec.gpu_memory_utilization or engine.gpu_memory_utilization or DEFAULT_SHARE,
             )
             for spec in specs
         )
+
+    @property
+    def _judge_width(self) -> int:
+        return self.llm_judge_tensor_parallel_size or self.classmate_vllm_configs.tensor_parallel_size
+
+    def _one_per_gpu(self, placement: Placement, width: int) -> int:
+        """Engines of a model whose number is not given, each spread over `width` devices."""
+        return max(1, self.colocated_gpus // width) if placement == "colocated" else 1
 
     @property
     def frozen_models(self) -> tuple[ClassmateSpec, ...]:
@@ -661,9 +681,15 @@ class ClassmateRewardModelConfig(JudgeKeys):
                 model=judge.model,
                 backend="vllm" if judge.backend == "vllm" else "hf",
                 placement=self.llm_judge_placement or self.classmate_placement,
-                replicas=self.llm_judge_replicas,
-                tensor_parallel_size=self.llm_judge_tensor_parallel_size or vllm.tensor_parallel_size,
-                gpu_memory_utilization=self.llm_judge_gpu_memory_utilization or vllm.gpu_memory_utilization,
+                replicas=self.llm_judge_replicas
+                or self._one_per_gpu(
+                    self.llm_judge_placement or self.classmate_placement,
+                    self._judge_width if judge.backend == "vllm" else 1,
+                ),
+                tensor_parallel_size=self._judge_width,
+                gpu_memory_utilization=self.llm_judge_gpu_memory_utilization
+                or vllm.gpu_memory_utilization
+                or DEFAULT_SHARE,
             )
             for judge in self.judges
             if judge.in_run

@@ -13,6 +13,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -20,7 +21,7 @@ from omegaconf import OmegaConf
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.errors import ConfigError
 from verl.trainer import preflight_agents, preflight_data, preflight_judges, preflight_models, preflight_templates
-from verl.trainer.checkpoints import checkpoint_to_resume
+from verl.trainer.checkpoints import check_ranks, checkpoint_to_resume, latest_step
 from verl.trainer.loggers import check_loggers
 from verl.trainer.resource_plan import certain_memory_gib, memory_gib, needed_gpus, needed_ray_cpus
 from verl.workers.classmate_placement import (
@@ -256,12 +257,23 @@ def check_resume(config: Mapping[str, Any]) -> None:
         ConfigError: naming the key and what to write instead.
     """
     trainer = config["trainer"]
-    checkpoint_to_resume(trainer)
+    checkpoint = checkpoint_to_resume(trainer) or _own_checkpoint(trainer)
+    if checkpoint is not None:
+        check_ranks(checkpoint, gpus_per_node=trainer["n_gpus_per_node"], nodes=trainer["nnodes"])
     if trainer["resume_from_path"] and trainer["resume_mode"] != "resume_path":
         raise ConfigError(
             f"trainer.resume_from_path={trainer['resume_from_path']} is read with trainer.resume_mode=resume_path "
             "only; write both, or neither"
         )
+
+
+def _own_checkpoint(trainer: Mapping[str, Any]) -> Path | None:
+    """Where the run in the folder that the user names goes on."""
+    named = trainer["default_local_dir"]
+    if trainer["resume_mode"] != "auto" or named is None:
+        return None
+    run = Path(named).expanduser()
+    return run / f"global_step_{step}" if (step := latest_step(run)) else None
 
 
 def check_counts(config: Mapping[str, Any]) -> None:

@@ -27,6 +27,7 @@ import yaml
 from verl.classmate.errors import ConfigError
 from verl.trainer import run_lock
 from verl.trainer.checkpoints import TRACKER, checkpoint_to_resume, latest_step, remove_after, step_folders
+from verl.trainer.choices import MEMORY_KEYS
 
 QUIET_MIN = 15
 """Minutes after which a run of another host that writes nothing counts as ended; longer than a step."""
@@ -34,7 +35,7 @@ QUIET_MIN = 15
 _LONGEST_LINE = 2**20
 """Bytes; a line of `metrics.jsonl` has some ten thousand."""
 
-_IGNORED_KEYS = frozenset(
+_IGNORED_KEYS = MEMORY_KEYS | frozenset(
     {
         "debug",
         "trainer.default_local_dir",
@@ -56,7 +57,8 @@ _IGNORED_KEYS = frozenset(
         "reward_model.llm_judge_timeout",
     }
 )
-"""Keys that may change between a run and its continuation: where it logs, how far it goes, where its judge stands."""
+"""Keys that may change between a run and its continuation: where it logs, how far it goes, where its judge stands, what
+another GPU has memory for."""
 
 
 _CHAT_DATE = "reward_model.chat_date"

@@ -119,6 +119,23 @@ def assign_gpus(pooled: Sequence[Engine], gpus: int) -> list[tuple[int, ...]]:
     return assigned
 
 
+def start_waves(blocks: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Which engines of the pool may start at the same time: those without a GPU in common, in the order given.
+
+    Args:
+        blocks: the GPUs of each engine.
+    """
+    waves: list[list[int]] = []
+    begun: dict[int, int] = {}
+    for place, block in enumerate(blocks):
+        wave = max((begun.get(gpu, 0) for gpu in block), default=0)
+        if wave == len(waves):
+            waves.append([])
+        waves[wave].append(place)
+        begun.update(dict.fromkeys(block, wave + 1))
+    return waves
+
+
 def gpu_memory_share(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, schedule: Schedule) -> float:
     """The share of the fullest GPU's memory that engines of policy and classmates hold at the same time; 0 on the CPU.
 

@@ -43,6 +43,7 @@ from verl.workers.classmate_placement import (
     engines,
     resolved_backend,
     resolved_schedule,
+    start_waves,
 )
 from verl.workers.classmate_remote import RemoteClassmate, RemoteWatch
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
@@ -363,10 +364,13 @@ class ClassmateGroup:
         await asyncio.gather(self._start_pooled(), *(self._start(member) for member in alone))
 
     async def _start_pooled(self) -> None:
-        # One after the other: an engine measures how much of its GPU is free while it starts.
-        for member in self._pooled:
-            await self._start(member)
-            await self._sleep_in_turn(member)
+        # One after the other on each GPU: an engine measures how much of it is free while it starts.
+        for wave in start_waves([member.gpus for member in self._pooled]):
+            await asyncio.gather(*(self._start_and_sleep(self._pooled[place]) for place in wave))
+
+    async def _start_and_sleep(self, member: _Member) -> None:
+        await self._start(member)
+        await self._sleep_in_turn(member)
 
     async def _sleep_in_turn(self, member: _Member) -> None:
         """With the schedule `batched` an engine that shares the policy's GPU sleeps from its start on."""

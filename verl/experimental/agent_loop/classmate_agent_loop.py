@@ -265,7 +265,7 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
             prompt = {**prompt, "__rollout_n__": sampled + 1, GREEDY_SESSION: int(sampled)}
         with shared_draws():
             await super()._run_prompt(prompt, sampling_params, trajectory, trace=trace)
-            # Rows that are judged beside the log-probs share their draws as well; who takes the rewards sees what fails.
+            # Rows that are judged beside the log-probs share them as well; who takes the rewards sees what fails.
             await asyncio.gather(*self._judging.pop(prompt["uid"], []), return_exceptions=True)
 
     async def _run_agent_loop(

@@ -61,6 +61,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.trainer.preflight_data import count_rows
 from verl.trainer.run_folder import RunFolder
 from verl.trainer.session import settle, start_ray
+from verl.trainer.untyped import fill_in
 from verl.utils.checkpoint.lora import merge_saved
 from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
@@ -121,6 +122,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         Raises:
             ConfigError: for impossible settings.
         """
+        filled = fill_in(config)
+        filled.refuse()
         container: Any = OmegaConf.to_container(config, resolve=True)
         self.reward_config: ClassmateRewardModelConfig = with_hosted(
             from_mapping(container["reward_model"], require_classmates=self.trains_with_classmates)
@@ -130,6 +133,10 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         trainer_name = "classmate_cot" if self.trains_with_classmates else "baseline"
         settle(config, self.reward_config, self.folder, trainer_name)
         self.console = console or Console(sys.stdout, config.trainer.console)
+        if folder is None:
+            # Otherwise whoever opened the folder has told it.
+            for line in filled.lines:
+                self.console.line(line)
         self.clock = clock
         self.classmates = classmates
         self._frozen_policy: FrozenWeights | None = None

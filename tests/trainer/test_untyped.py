@@ -1,0 +1,277 @@
+"""What nobody typed follows what was typed: whatever the combination, only a typed key may be refused."""
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from tests.e2e.tiny import TinyWorld, make_tiny_world
+from tests.trainer.test_configs import CONFIG_FOLDER, composed
+from verl.classmate.config import from_mapping
+from verl.classmate.errors import ConfigError
+from verl.trainer import command_line, preflight
+from verl.trainer.choices import USUAL, Machine
+from verl.trainer.untyped import fill_in
+
+ACTOR = "actor_rollout_ref.actor"
+ROLLOUT = "actor_rollout_ref.rollout"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
+    return make_tiny_world(tmp_path_factory.mktemp("world"))
+
+
+def value(config: DictConfig, key: str) -> Any:
+    return OmegaConf.select(config, key)
+
+
+def checked(*overrides: str, hardware: str = "cpu", machine: Machine | None = None) -> DictConfig:
+    """A filled config whose batches pass our checks and upstream's."""
+    config = composed("classmate_cot_ppo_trainer", hardware, *overrides, machine=machine)
+    plain = OmegaConf.to_container(config, resolve=True)
+    preflight.check_counts(plain)
+    preflight.check_batch_sizes(plain)
+    preflight.check_with_verl(plain)
+    return config
+
+
+def test_nothing_typed_is_as_usual() -> None:
+    config = checked()
+    assert {key: value(config, key) for key in USUAL} == USUAL
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 7, 8, 10, 12, 48, 97, 100, 255, 256, 257, 300, 509, 1000, 1024, 5000])
+@pytest.mark.parametrize("rollouts", [1, 4, 8])
+def test_the_batch_alone_is_enough(batch: int, rollouts: int) -> None:
+    config = checked(f"data.train_batch_size={batch}", f"{ROLLOUT}.n={rollouts}")
+    mini = value(config, f"{ACTOR}.ppo_mini_batch_size")
+    assert mini <= min(batch, 256)
+    assert mini == batch or mini > 64 or batch < 64, "small mini-batches change what is trained"
+    assert value(config, "critic.ppo_mini_batch_size") == mini
+
+
+@pytest.mark.parametrize("mini", [1, 5, 96, 256, 300, 2048])
+def test_the_mini_batch_alone_is_enough(mini: int) -> None:
+    config = checked(f"{ACTOR}.ppo_mini_batch_size={mini}")
+    batch = value(config, "data.train_batch_size")
+    assert batch % mini == 0
+    assert batch > 768 or batch == mini
+
+
+@pytest.mark.parametrize("micro", [1, 2, 3, 5, 7, 10, 12, 16, 24, 64])
+def test_a_micro_batch_alone_is_enough(micro: int) -> None:
+    checked(f"{ACTOR}.ppo_micro_batch_size_per_gpu={micro}")
+
+
+def test_each_pair_of_batch_sizes_is_accepted_where_some_third_one_fits() -> None:
+    """Typed pairs that divide; what is left out is found for all of them, on one rank and on several."""
+    for batch, micro, ranks, rollouts in itertools.product((6, 8, 60, 96), (1, 2, 3, 4), (1, 2, 3, 4), (4, 6, 12)):
+        if batch * rollouts % ranks or batch * rollouts // ranks % micro:
+            continue
+        checked(
+            f"data.train_batch_size={batch}",
+            f"{ACTOR}.ppo_micro_batch_size_per_gpu={micro}",
+            f"trainer.n_gpus_per_node={ranks}",
+            f"{ROLLOUT}.n={rollouts}",
+        )
+
+
+def test_typed_keys_that_disagree_are_refused_still() -> None:
+    with pytest.raises(ConfigError, match=r"ppo_mini_batch_size=16 is larger than data\.train_batch_size=8"):
+        checked("data.train_batch_size=8", f"{ACTOR}.ppo_mini_batch_size=16")
+    with pytest.raises(ConfigError, match=r"ppo_micro_batch_size_per_gpu=5 does not divide the 64 rows"):
+        checked("data.train_batch_size=8", f"{ACTOR}.ppo_micro_batch_size_per_gpu=5")
+
+
+def test_nothing_typed_is_ever_changed() -> None:
+    typed = {
+        "data.train_batch_size": 64,
+        f"{ACTOR}.ppo_mini_batch_size": 32,
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu": 8,
+        f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": 4,
+        f"{ROLLOUT}.gpu_memory_utilization": 0.3,
+        f"{ACTOR}.fsdp_config.param_offload": True,
+        "data.max_prompt_length": 100,
+        "data.max_response_length": 200,
+    }
+    for hardware in ("cpu", "gpu"):
+        config = checked(*(f"{key}={given}" for key, given in typed.items()), hardware=hardware)
+        assert {key: value(config, key) for key in typed} == typed
+
+
+def test_a_second_start_of_the_same_config_changes_nothing(world: TinyWorld) -> None:
+    for machine in (None, Machine(gpus=4, gpu_gib=23.5)):
+        overrides = [f"actor_rollout_ref.model.path={world.model}", "data.train_batch_size=12"]
+        config = composed("classmate_cot_ppo_trainer", "gpu", *overrides, machine=machine)
+        before = OmegaConf.to_container(config, resolve=True)
+        fill_in(config, machine)
+        assert OmegaConf.to_container(config, resolve=True) == before
+
+
+def test_the_old_names_of_micro_batches_still_work() -> None:
+    """They count the rows of all GPUs, and upstream refuses them beside the newer ones, which its workers need."""
+    old = [f"{ACTOR}.ppo_micro_batch_size=8", f"{ROLLOUT}.log_prob_micro_batch_size=16"]
+    config = checked(*old, "trainer.n_gpus_per_node=2", "data.train_batch_size=8")
+    assert value(config, f"{ACTOR}.ppo_micro_batch_size_per_gpu") == 4
+    assert value(config, f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu") == 8
+    assert value(config, f"{ACTOR}.ppo_micro_batch_size") is None
+
+
+def test_rows_filled_by_tokens_have_room_for_the_longest() -> None:
+    config = checked(f"{ACTOR}.use_dynamic_bsz=true", "data.max_response_length=30000")
+    assert value(config, f"{ACTOR}.ppo_max_token_len_per_gpu") == 31024
+    assert value(config, f"{ROLLOUT}.log_prob_max_token_len_per_gpu") == 31024
+
+
+def test_a_batch_is_not_larger_than_the_data(world: TinyWorld, tmp_path: Path) -> None:
+    rows = pd.read_parquet(world.train_file)
+    assert len(rows) == 8
+    few = tmp_path / "few.parquet"
+    rows.head(5).to_parquet(few)
+    assert value(checked(f"data.train_files={world.train_file}"), "data.train_batch_size") == 8
+    assert value(checked(f"data.train_files={few}"), "data.train_batch_size") == 4
+    limited = checked(f"data.train_files={world.train_file}", "data.train_max_samples=3")
+    assert value(limited, "data.train_batch_size") == 2
+
+
+def model_that_reads(tokens: int, world: TinyWorld, folder: Path) -> Path:
+    shutil.copytree(world.model, folder)
+    config = json.loads((folder / "config.json").read_text()) | {"max_position_embeddings": tokens}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def lengths(*overrides: str) -> tuple[int, int]:
+    config = composed("classmate_cot_ppo_trainer", "cpu", *overrides)
+    return value(config, "data.max_prompt_length"), value(config, "data.max_response_length")
+
+
+def test_lengths_fit_what_the_models_read(world: TinyWorld, tmp_path: Path) -> None:
+    short, long = (model_that_reads(n, world, tmp_path / str(n)) for n in (600, 9000))
+    classmates = "reward_model.classmate_model_name_or_path_list"
+    policy = f"actor_rollout_ref.model.path={short}"
+    resolved = command_line.prepare_overrides([f"{classmates}=[{short}]"])
+    given = [one for one in resolved if not one.startswith("hardware=")]
+    assert lengths(policy) == (300, 300)
+    assert lengths(policy, "data.max_response_length=500") == (100, 500)
+    assert lengths(policy, "data.max_prompt_length=64") == (64, 536)
+    assert lengths(f"actor_rollout_ref.model.path={long}") == (1024, 1024)
+    assert lengths(f"{ROLLOUT}.max_model_len=512") == (256, 256)
+    # A classmate reads prompt, response and its own 256 tokens.
+    assert lengths(f"actor_rollout_ref.model.path={long}", *given) == (172, 172)
+    # What is too long for its typed context is left out and counted, so that nothing has to be shorter.
+    limit = "reward_model.classmate_generation_configs.max_model_len=600"
+    assert lengths(f"actor_rollout_ref.model.path={long}", *given, limit) == (1024, 1024)
+    # Typed lengths stay, and are refused by the checks.
+    assert lengths(policy, "data.max_prompt_length=500", "data.max_response_length=500") == (500, 500)
+
+
+def gpus(machine: int, *overrides: str, hardware: str = "gpu") -> DictConfig:
+    return composed("classmate_cot_ppo_trainer", hardware, *overrides, machine=Machine(gpus=machine, gpu_gib=79.2))
+
+
+def test_all_gpus_are_used_that_the_typed_rows_split_over() -> None:
+    for there in range(1, 9):
+        config = gpus(there)
+        assert value(config, "trainer.n_gpus_per_node") == there
+        rows = value(config, "data.train_batch_size") * value(config, f"{ROLLOUT}.n")
+        assert rows % there == 0
+        assert rows > 7000
+        preflight.check_batch_sizes(OmegaConf.to_container(config, resolve=True))
+    assert value(gpus(8, "data.train_batch_size=6", f"{ROLLOUT}.n=2"), "trainer.n_gpus_per_node") == 6
+    assert value(gpus(7, f"{ROLLOUT}.tensor_model_parallel_size=2"), "trainer.n_gpus_per_node") == 6
+    assert value(gpus(8, "trainer.n_gpus_per_node=3"), "trainer.n_gpus_per_node") == 3
+    own = "{model: m, backend: vllm, placement: dedicated, replicas: 2, tensor_parallel_size: 2}"
+    assert value(gpus(8, f"reward_model.classmates=[{own}]"), "trainer.n_gpus_per_node") == 4
+
+
+def test_a_colocated_classmate_has_an_engine_on_each_gpu() -> None:
+    def replicas(config: DictConfig) -> list[int | None]:
+        plain: Any = OmegaConf.to_container(config, resolve=True)
+        return [spec.replicas for spec in from_mapping(plain["reward_model"]).frozen_models]
+
+    three = (
+        "reward_model.classmates=[{model: a, backend: vllm}, {model: b, backend: vllm, tensor_parallel_size: 2}, "
+        "{model: c, backend: vllm, placement: dedicated}, {model: d, backend: vllm, replicas: 3}]"
+    )
+    assert replicas(gpus(8, three, "trainer.n_gpus_per_node=4")) == [4, 2, 1, 3]
+    assert replicas(gpus(8, three, "trainer.n_gpus_per_node=4", "trainer.nnodes=2"))[:2] == [8, 4]
+    assert replicas(gpus(8, three, "trainer.n_gpus_per_node=4", "reward_model.classmate_replicas=1")) == [1, 1, 1, 3]
+    # Ranks of the CPU are no GPUs.
+    cpu = composed("classmate_cot_ppo_trainer", "cpu", three, "trainer.n_gpus_per_node=4")
+    assert replicas(cpu) == [1, 1, 1, 3]
+
+
+def test_a_judge_of_the_run_has_an_engine_on_each_gpu_too() -> None:
+    judge = ["reward_model.llm_judge_backend_type=vllm", "reward_model.llm_judge_model_name=j"]
+    plain: Any = OmegaConf.to_container(gpus(4, *judge), resolve=True)
+    assert from_mapping(plain["reward_model"]).frozen_models[-1].replicas == 4
+
+
+OWN = """
+defaults:
+  - classmate_cot_ppo_trainer
+  - _self_
+data:
+  train_batch_size: 8
+actor_rollout_ref:
+  actor:
+    ppo_micro_batch_size_per_gpu: 2
+hydra:
+  searchpath: [pkg://verl.trainer.config]
+"""
+
+
+def test_what_stands_in_a_yaml_of_the_users_own_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.yaml").write_text(OWN)
+    typed = [f"--config-dir={tmp_path}", "--config-name=mine", "hardware=cpu"]
+    monkeypatch.setattr("sys.argv", ["prog", *typed])
+    config = command_line.compose("classmate_cot_ppo_trainer", command_line.prepare_overrides(typed))
+    assert config is not None
+    filled = fill_in(config)
+    assert value(config, f"{ACTOR}.ppo_mini_batch_size") == 8
+    assert value(config, f"{ACTOR}.ppo_micro_batch_size_per_gpu") == 2
+    assert filled.lines == [
+        "not typed    ppo_mini_batch_size=8, rollout.log_prob_micro_batch_size_per_gpu=2, "
+        "ref.log_prob_micro_batch_size_per_gpu=2"
+    ]
+
+
+def test_text_for_a_number_that_was_not_typed_is_still_told() -> None:
+    for override, message in (
+        ("data.train_batch_size=abc", "an integer"),
+        (f"{ACTOR}.fsdp_config.param_offload=maybe", "true or false"),
+        (f"{ROLLOUT}.gpu_memory_utilization=half", "a number"),
+    ):
+        typed = command_line.prepare_overrides(["hardware=cpu", override])
+        with pytest.raises(ConfigError, match=f"expected {message}"):
+            command_line.compose("classmate_cot_ppo_trainer", typed)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "data.train_batch_size=abc",
+        "data.train_batch_size=-4",
+        "trainer.n_gpus_per_node=0",
+        "trainer.nnodes=two",
+        f"{ROLLOUT}.n=0",
+        "data.max_prompt_length=-1",
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu=0.5",
+        f"{ROLLOUT}.gpu_memory_utilization=7",
+        "~data.train_batch_size",
+        "actor_rollout_ref.model.path=null",
+    ],
+)
+@pytest.mark.parametrize("hardware", ["cpu", "gpu"])
+def test_nonsense_is_left_to_the_checks(override: str, hardware: str) -> None:
+    with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
+        config = compose("classmate_cot_ppo_trainer", overrides=[f"hardware={hardware}", override])
+    fill_in(config, Machine(gpus=2, gpu_gib=23.5))
