@@ -59,6 +59,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.trainer.preflight_data import count_rows
 from verl.trainer.run_folder import RunFolder
 from verl.trainer.session import settle, start_ray
+from verl.trainer.silent_classmates import SilenceWatch
 from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
@@ -150,6 +151,9 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         self._greedy: dict[str, Greedy] = {}
         self._save_is_due = False
         self._step_began = time.time()
+        self._silence = SilenceWatch(
+            [spec.model for spec in self.reward_config.classmates], steps=self.reward_config.classmate_silence_steps
+        )
         super().__init__(config)
 
     # Start.
@@ -503,6 +507,10 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             metrics["classmate/restarts"] = float(self.classmates.restarts)
             metrics["classmate/excluded"] = float(len(self.classmates.excluded))
         self._write_step(metrics, records)
+        if self.classmates is not None:
+            self.classmates.heed(records)
+        for line in self._silence.step(records):
+            self.console.line(line, loud=True)
         if self._save_is_due:
             if self._frozen_policy is not None:
                 self._frozen_policy.check()
