@@ -386,7 +386,7 @@ class _Member:
     processes: Sequence[tuple[str, int, float]] = ()
     """Node, process id and creation time of the engine's process and of those that it has started."""
     failure: _Failure | None = None
-    """What `heal` is to react to."""
+    """Found while it was to sleep or wake; `heal` reacts to it."""
     restarts: int = 0
     out: bool = False
     """Given up for the rest of the run."""
@@ -502,14 +502,13 @@ class ClassmateGroup:
         """
         self._heal_remotes()
         living = [member for member in self._members if not member.out]
-        pings = [(member, member.handle.ping.remote()) for member in living if member.failure is None]
+        pings = {i: member.handle.ping.remote() for i, member in enumerate(living) if member.failure is None}
         if pings:
-            ray.wait([ping for _, ping in pings], num_returns=len(pings), timeout=self._ping_timeout)
-        for member, ping in pings:
-            member.failure = self._failure_of(ping)
-        for member in living:
-            if member.failure is not None:
-                self._react(member, member.failure)
+            ray.wait(list(pings.values()), num_returns=len(pings), timeout=self._ping_timeout)
+        failures = [member.failure or self._failure_of(pings[i]) for i, member in enumerate(living)]
+        for member, failure in zip(living, failures, strict=True):
+            if failure is not None:
+                self._react(member, failure)
 
     @property
     def _ping_timeout(self) -> float:
