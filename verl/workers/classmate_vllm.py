@@ -2,7 +2,7 @@
 
 One decision: a ping goes through to the process that computes, since that one can stand still while the server lives.
 
-    >>> replica.server_class = ray.remote(ClassmateVllmServer)
+    >>> replica = ClassmateVllmReplica(replica_rank=0, config=rollout, model_config=model, is_reward_model=True)
     >>> await replica.init_colocated(pool)
     >>> await replica.server_handle.set_patience.remote(600.0)
     >>> await replica.server_handle.ping.remote()
@@ -11,8 +11,10 @@ One decision: a ping goes through to the process that computes, since that one c
 
 from typing import Any
 
-from verl.workers.engine_health import Patience
-from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
+import ray
+
+from verl.workers.engine_health import CONCURRENT_CALLS, Patience
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
 
 class ClassmateVllmServer(vLLMHttpServer):
@@ -39,3 +41,17 @@ class ClassmateVllmServer(vLLMHttpServer):
         """Returns, when the process that computes has answered, how many requests in a row ran out of time."""
         await self.engine.is_sleeping()
         return self._patience.unanswered
+
+
+class ClassmateVllmReplica(vLLMReplica):
+    """Starts such servers."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As upstream."""
+        super().__init__(*args, **kwargs)
+        self.server_class = ray.remote(ClassmateVllmServer)
+
+    @property
+    def max_concurrency(self) -> int:
+        """Calls that a server takes at a time."""
+        return CONCURRENT_CALLS

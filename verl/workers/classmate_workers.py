@@ -44,7 +44,7 @@ from verl.workers.classmate_placement import (
     resolved_schedule,
 )
 from verl.workers.classmate_remote import RemoteClassmate, RemoteWatch
-from verl.workers.engine_health import Patience, hangs
+from verl.workers.engine_health import CONCURRENT_CALLS, Patience, hangs
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 from verl.workers.rollout.hf_rollout_server.server import HFServer
 from verl.workers.rollout.replica import TokenOutput
@@ -694,7 +694,7 @@ class ClassmateGroup:
             options |= get_platform().ray_resource_options(1)
         member.handle = (
             ray.remote(engine_class(member.engine.spec))
-            .options(name=member.engine.name, max_concurrency=2 * engine.max_batch_size + 1000, **options)
+            .options(name=member.engine.name, max_concurrency=CONCURRENT_CALLS, **options)
             .remote(
                 engine,
                 frees_memory=member in self._sleepers,
@@ -704,8 +704,7 @@ class ClassmateGroup:
 
     async def _start_vllm(self, member: _Member) -> None:
         from verl.single_controller.ray.base import split_resource_pool
-        from verl.workers.classmate_vllm import ClassmateVllmServer
-        from verl.workers.rollout.replica import get_rollout_replica_class
+        from verl.workers.classmate_vllm import ClassmateVllmReplica
 
         engine = member.engine
         rollout: Any = vllm_rollout_config(
@@ -716,7 +715,7 @@ class ClassmateGroup:
             "path": engine.spec.model,
             "trust_remote_code": self._reward_config.classmate_trust_remote_code,
         }
-        member.replica = get_rollout_replica_class("vllm")(
+        member.replica = ClassmateVllmReplica(
             replica_rank=engine.replica,
             config=rollout,
             model_config=OmegaConf.create(model),
@@ -724,7 +723,6 @@ class ClassmateGroup:
             is_reward_model=True,
             name_suffix=f"classmate{engine.classmate}",
         )
-        member.replica.server_class = ray.remote(ClassmateVllmServer)
         if engine.dedicated and member.pool is None:
             member.pool = self._own_pool(engine)
         elif not engine.dedicated:

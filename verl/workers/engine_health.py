@@ -17,6 +17,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+CONCURRENT_CALLS = 1_000_000
+"""Calls that an engine's actor takes at a time: so many that a ping never waits for a request to end."""
+
 UNANSWERED_LIMIT = 3
 """Requests that an engine lets run out of time, with no other answered meanwhile, before it counts as hanging."""
 
