@@ -34,6 +34,14 @@ def model(tmp_path_factory) -> Path:
     return make_tiny_world(tmp_path_factory.mktemp("world")).model
 
 
+@pytest.mark.parametrize("hardware", HARDWARE)
+@pytest.mark.parametrize("name", PRIMARY)
+def test_reading_data_forks_nothing(name, hardware):
+    """Upstream's workers for it are forks of the driver, which has threads, and a handler of SIGTERM."""
+    data = composed(name, hardware).data
+    assert (data.filter_overlong_prompts_workers, data.dataloader_num_workers) == (None, 0)
+
+
 def test_there_are_configs():
     assert PRIMARY == ["classmate_cot_ppo_trainer", "qwen_classmate_cot_ppo_trainer", "qwen_ppo_trainer"]
     assert HARDWARE == ["cpu", "gpu"]

@@ -494,7 +494,15 @@ class ClassmateRewardModelConfig(JudgeKeys):
     classmate_max_restarts: int = 3
     """Restarts of one engine in a run before it is given up; a classmate without an engine is excluded."""
     classmate_request_timeout: float | None = None
-    """Seconds until a request counts as failed, time in the queue and retries included; null: 600, for openai 60."""
+    """Seconds until a request counts as failed, time in the queue and retries included; null: 600, for openai 60. An
+    engine that lets three in a row run out of time, and answers no other meanwhile, counts as hanging."""
+    classmate_ping_timeout: float = 20.0
+    """Seconds in which a living engine answers a ping; one that does not counts as hanging. Pings are sent after each
+    step, and by requests that have waited for half of this time."""
+    classmate_sleep_timeout: float = 120.0
+    """Seconds in which a colocated engine must have gone to sleep, or woken up; one that has not counts as hanging."""
+    classmate_silence_steps: int = 3
+    """Steps in a row in which a classmate scores no row, after which the terminal warns of it (0: never)."""
     classmate_batch_size: int = 32
     """Most requests that one hf engine puts into one batch."""
     classmate_vllm_configs: ClassmateVllmConfig = field(default_factory=ClassmateVllmConfig)
@@ -541,6 +549,15 @@ class ClassmateRewardModelConfig(JudgeKeys):
         require(
             self.classmate_request_timeout is None or self.classmate_request_timeout > 0,
             f"reward_model.classmate_request_timeout: {self.classmate_request_timeout} s is not possible; write 600",
+        )
+        for name, example in (("classmate_ping_timeout", 20), ("classmate_sleep_timeout", 120)):
+            require(
+                getattr(self, name) > 0,
+                f"reward_model.{name}: {getattr(self, name)} s is not possible; write {example}",
+            )
+        require(
+            self.classmate_silence_steps >= 0,
+            f"reward_model.classmate_silence_steps: {self.classmate_silence_steps} is negative; write 3 (0: never)",
         )
         require(
             self.rollout_is_threshold is None or self.rollout_is_threshold > 0,

@@ -10,7 +10,6 @@ because one of its servers died, its entries leave the file first and its server
 
 import argparse
 import contextlib
-import ctypes
 import importlib.metadata
 import importlib.util
 import os
@@ -307,10 +306,15 @@ def environment(options: Options, index: int) -> tuple[dict[str, str], float]:
     )
 
 
-def _end_with_the_launcher() -> None:
-    """In a new server: end when the launcher is gone, even if it was killed."""
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+_END_WITH_THE_LAUNCHER = """
+import ctypes, os, signal, sys
+set_parent_death_signal = 1
+ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""Becomes the command that follows, which ends when the launcher is gone, even if it was killed. A script of its own,
+since what Python runs between fork and exec of this process would have its locks and no thread to release them."""
 
 
 def start(options: Options, model: str, port: int, index: int) -> Hosted:
@@ -331,13 +335,15 @@ def start(options: Options, model: str, port: int, index: int) -> Hosted:
     variables, share = environment(options, index)
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            command(options, model, port, share),
+            [
+                *(sys.executable, "-ISc", _END_WITH_THE_LAUNCHER, str(os.getpid())),
+                *command(options, model, port, share),
+            ],
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_end_with_the_launcher,
         )
     return Hosted(server=server, backend=options.backend, process=process, log=log)
 

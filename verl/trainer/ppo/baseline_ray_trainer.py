@@ -61,6 +61,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.trainer.preflight_data import count_rows
 from verl.trainer.run_folder import RunFolder
 from verl.trainer.session import settle, start_ray
+from verl.trainer.silent_classmates import SilenceWatch
 from verl.trainer.untyped import fill_in
 from verl.utils.checkpoint.lora import merge_saved
 from verl.utils.debug import marked_timer
@@ -148,6 +149,9 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         self._trained: tuple[Any, dict[str, Any]] | None = None
         self._step_began = time.time()
         self._rows_lost = 0
+        self._silence = SilenceWatch(
+            [spec.model for spec in self.reward_config.classmates], steps=self.reward_config.classmate_silence_steps
+        )
         super().__init__(config)
 
     # Start.
@@ -585,6 +589,10 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         self._tell_judge_failures(records)
         self._write_step(records, metrics)
         self.console.step(self.global_steps, self.total_training_steps, metrics, time.time() - self._step_began)
+        if self.classmates is not None:
+            self.classmates.heed(records)
+        for line in self._silence.step(records):
+            self.console.line(line, loud=True)
 
     def _write_step(self, records: list[dict[str, Any]], metrics: dict) -> None:
         if not self.folder.rollouts_path(self.global_steps).exists():

@@ -7,6 +7,7 @@ where the judge failed.
     >>> judgement = await judge.score(get_verifier("sycophancy"), question, output)
 """
 
+import math
 from typing import Any
 
 from verl.classmate import templates
@@ -29,7 +30,8 @@ def make_judge(spec: JudgeSpec, config: ClassmateRewardModelConfig, *, client: A
     """
     rate = config.llm_judge_requests_per_minute
     settings = CallSettings(
-        timeout_s=config.llm_judge_timeout,
+        # Engines of the run are asked by the client, which has this limit, and knows one that hangs before.
+        timeout_s=math.inf if spec.in_run else config.llm_judge_timeout,
         max_retries=config.llm_judge_max_retries,
         max_concurrency=max(1, config.llm_judge_max_concurrency // processes),
         requests_per_minute=None if rate is None else rate / processes,
