@@ -241,7 +241,7 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         settings = self.config.reward_model
-        self.tokenizer = templates.for_run(
+        self.tokenizer: Any = templates.for_run(
             self.tokenizer, date=settings.chat_date, system_as_user=settings.system_as_user
         )
         self._agent_loop = ClassmateAgentLoop(
