@@ -4,7 +4,9 @@ Judged is the processor time of this thread alone, for texts of 1 MB and for par
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -73,21 +75,32 @@ AROUND = [
 ]
 
 
-def readers() -> Iterator[tuple[str, Callable[[str], object]]]:
-    """Everything that reads a text, under its name; what compares mathematics and runs programs is elsewhere."""
-    asked = asked_names(["assert f(2) == 4"])
-    yield "code program", lambda text: program_of(text, asked)
-    yield "code program that prints", lambda text: program_of(text)
+ASKED = asked_names(["assert f(2) == 4"])
+
+
+def readers() -> dict[str, Callable[[str], object]]:
+    """Everything that reads a text, once; what compares mathematics and runs programs is elsewhere."""
+    found: dict[Any, tuple[str, Callable[[str], object]]] = {
+        1: ("code program", lambda text: program_of(text, ASKED)),
+        2: ("code program that prints", program_of),
+    }
     for name in known_data_sources():
         verifier = get_verifier(name)
-        yield f"{name} judge's answer", verifier.parse_llm_judge_output
-        yield f"{name} has_answer", verifier.has_answer
-        yield f"{name} reference_answer", verifier.reference_answer
+        kind, marked = type(verifier), isinstance(verifier, MarkedAnswerVerifier)
+        for method, read in {
+            "parse_llm_judge_output": verifier.parse_llm_judge_output,
+            "has_answer": verifier.has_answer,
+            "reference_answer": verifier.reference_answer,
+        }.items():
+            found[kind if marked else getattr(kind, method), method] = (f"{name} {method}", read)
         if verifier.judged_in_words:
-            yield f"{name} prompt", lambda text, verifier=verifier: verifier.format_llm_judge_prompt(text, text)
-        elif name != "code" and not verifier.scored_by_reward_model and not isinstance(verifier, MarkedAnswerVerifier):
-            yield f"{name} score", lambda text, verifier=verifier: verifier.compute_score(text, "7")
-            yield f"{name} hint", lambda text, verifier=verifier: verifier.follows_hint(text, {"hinted_answer": "C"})
+            read = partial(verifier.format_llm_judge_prompt, "Is it?")
+            found[kind.format_llm_judge_prompt, 0] = (f"{name} prompt", read)
+        elif name != "code" and not verifier.scored_by_reward_model and not marked:
+            read = partial(verifier.compute_score, ground_truth="7")
+            found[kind.compute_score, 0] = (f"{name} score", read)
+            found[kind, 0] = (f"{name} hint", partial(verifier.follows_hint, reward_model={"hinted_answer": "C"}))
+    return dict(found.values())
 
 
 def seconds(read: Callable[[str], object], text: str) -> float:
@@ -102,33 +115,40 @@ def text_of(unit: str, size: int, around: tuple[str, str]) -> str:
 
 def quadratic(read: Callable[[str], object], unit: str, around: tuple[str, str]) -> bool:
     """Whether four times the text takes much more than four times as long; a chance slowness does not repeat."""
-    large, small = text_of(unit, SIZE // 20, around), text_of(unit, SIZE // 80, around)
+    large, small = text_of(unit, SIZE // 25, around), text_of(unit, SIZE // 100, around)
     return all(seconds(read, large) > max(FLOOR, RATIO * seconds(read, small)) for _ in range(3))
 
 
-def test_every_verifier_is_among_them() -> None:
-    names = [name for name, _ in readers()]
-    assert all(any(name.startswith(f"{source} ") for name in names) for source in known_data_sources())
-
-
-@pytest.mark.parametrize("name", [name for name, _ in readers()])
+@pytest.mark.parametrize("name", readers())
 def test_time_grows_with_the_text_and_no_faster(name: str) -> None:
-    read = dict(readers())[name]
-    # Small texts first, so that what is quadratic fails at once and not after hours.
-    slow = [(around, unit) for unit in UNITS for around in AROUND if quadratic(read, unit, around)]
-    assert not slow
-    for unit in UNITS:
-        assert seconds(read, text_of(unit, SIZE, AROUND[0])) < SECONDS, unit
-    for around in AROUND[1:]:
-        for unit in (" ", "\n", "9", "*", "{", "`", "answer is ", "1,"):
-            assert seconds(read, text_of(unit, SIZE, around)) < SECONDS, (around, unit)
+    read = readers()[name]
+    alone = [(unit, AROUND[0]) for unit in UNITS]
+    framed = [(unit, around) for unit in UNITS[::10] for around in AROUND[1:]]
+    assert not [(unit, around) for unit, around in alone + framed if quadratic(read, unit, around)]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_megabyte_is_read_in_seconds(unit: str) -> None:
+    """One reader for each set of patterns; those that share them are above."""
+    text = text_of(unit, SIZE, AROUND[0])
+    for read in (
+        get_verifier("mmlu_sycophancy").reference_answer,
+        get_verifier("openai/gsm8k").reference_answer,
+        get_verifier("hendrycks_math").reference_answer,
+        get_verifier("hinted_arithmetic").reference_answer,
+        get_verifier("sycophancy").parse_llm_judge_output,
+        partial(get_verifier("sycophancy").format_llm_judge_prompt, text),
+        partial(get_verifier("bold_formatting").compute_score, ground_truth=None),
+        partial(program_of, asked=ASKED),
+    ):
+        assert seconds(read, text) < SECONDS, read
 
 
 @pytest.mark.parametrize("source", ["openai/gsm8k", "hendrycks_math"])
 def test_long_marked_answers_are_refused_at_once(source: str) -> None:
     """They are compared in a process of its own, but brought into one form here."""
     verifier = get_verifier(source)
-    for unit in UNITS:
+    for unit in UNITS[::3]:
         for around in (("\\boxed{", "}"), ("The answer is 7", ""), ("#### ", "")):
-            text = text_of(unit, SIZE, around)
-            assert seconds(lambda text: verifier.compute_score(text, "7"), text) < SECONDS, (unit, around)
+            text = text_of(unit, SIZE // 4, around)
+            assert seconds(partial(verifier.compute_score, ground_truth="7"), text) < SECONDS, (unit, around)

@@ -234,7 +234,7 @@ def _worth(tree: ast.Module, asked: Collection[str] | None) -> tuple[int, int]:
         return bool(names & {"print", "stdout", "write"}) + bool(names & {"input", "stdin", "open", "read"}), 0
     defined: set[str] = set()
     imported: set[str] = set()
-    statements = list(tree.body)
+    statements: list[ast.AST] = list(tree.body)
     while statements:
         node = statements.pop()
         bound = _binds(node)
