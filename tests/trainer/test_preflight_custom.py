@@ -84,10 +84,14 @@ def test_mistakes_are_one_line(name: str, tmp_path: Path) -> None:
     source, keys, said = MISTAKES[name]
     keys = dict(keys)
     typed = reward(keys.pop("rewards", None), **keys)
-    with pytest.raises(ConfigError, match=said) as error:
+
+    def check() -> None:
         scale = preflight_data.custom_scale(function(tmp_path, source), typed)
         assert scale is not None
         preflight_data.check_custom_scale(scale, typed)
+
+    with pytest.raises(ConfigError, match=said) as error:
+        check()
     assert "\n" not in str(error.value)
 
 
