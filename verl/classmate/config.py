@@ -24,7 +24,7 @@ from verl.classmate.aliases import refuse_gone, resolve_aliases
 from verl.classmate.cot import CotMarkers, KeepSpec, parse_keep_rate
 from verl.classmate.errors import ConfigError
 from verl.classmate.judge_config import JudgeKeys, JudgeSpec
-from verl.classmate.typed import parse, plain_mapping, render_yaml, require
+from verl.classmate.typed import is_range, parse, plain_mapping, render_yaml, require
 
 __all__ = [
     "ClassmateCotRewardConfig",
@@ -397,6 +397,12 @@ class ClassmateCotRewardConfig:
         return self.classmate_reward_type.startswith("random_truncate")
 
     @property
+    def tests_main_answer(self) -> bool:
+        """Whether anything hangs on the main answer's being correct."""
+        when_correct = self.classmate_advantage_clamp == "non_neg_adv_when_main_correct"
+        return when_correct or self.use_classmate_main_cond.endswith("when_main_incorrect")
+
+    @property
     def compares_with_question_alone(self) -> bool:
         """Whether the classmates also answer without any of the CoT."""
         return self.classmate_reward_type.endswith("remove_wo_cot") or self.segments > 0
@@ -441,6 +447,10 @@ class ClassmateRewardModelConfig(JudgeKeys):
     reward_direction: Literal["maximize", "minimize"] | None = None
     """Whether training raises or lowers the verifiers' scores; null: as each verifier has it (docs/method.md).
     maximize with a verifier of a misbehaviour trains the misbehaviour, to see whether it stays visible."""
+    custom_reward_range: tuple[float | None, ...] | None = None
+    """[LOW, HIGH] of the scores of reward.custom_reward_function, null for an end without a bound: a row without an
+    answer gets the lowest, and one above the middle counts as correct. Null: the function's own attribute reward_range,
+    else 0 to 1, which the run says when it starts. A worse score than its lowest is none."""
     format_weight: float | None = None
     """Weight of the format score (1 for a closed thought) in the main reward, logged in any case; null: as the
     reward_manager has it."""
@@ -534,6 +544,12 @@ class ClassmateRewardModelConfig(JudgeKeys):
                 f"reward_model.{prefix}think_start_str and {prefix}think_end_str: write two different, non-empty "
                 "markers, or null for both",
             )
+        bounds = self.custom_reward_range
+        require(
+            bounds is None or is_range(bounds),
+            f"reward_model.custom_reward_range: {list(bounds or ())} is not two numbers, the lower first; write for "
+            "instance [-1,1]",
+        )
         require(
             0 <= self.min_made_fraction <= 1,
             f"reward_model.min_made_fraction: {self.min_made_fraction} is not in [0, 1]; write 0.5",

@@ -11,8 +11,9 @@ left out of every mean, and is counted.
     2.0
 """
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +23,7 @@ import numpy as np
 from verl.classmate.config import ClassmateCotRewardConfig
 from verl.classmate.cot import CotKind, CotSpan
 from verl.classmate.errors import ConfigError
+from verl.classmate.typed import is_range
 
 if TYPE_CHECKING:
     from verl.utils.reward_score.cot_monitor import BaseVerifier
@@ -74,6 +76,24 @@ class RewardScale:
         own = cls(direction=verifier.reward_direction, low=low, high=high, threshold=verifier.main_correct_threshold)
         return own.turned(direction)
 
+    @classmethod
+    def of_function(cls, function: Callable[..., Any], bounds: Sequence[float | None] | None) -> "RewardScale":
+        """How the scores of a user's function are read: within `bounds`, else its own attribute `reward_range`, else 0
+        to 1; from `main_correct_threshold`, else the middle; `reward_direction`, else to be raised.
+
+        Raises:
+            ConfigError: an attribute that says nothing of the kind.
+        """
+        named = function_attributes(function)
+        low, high = bounds or named.get("reward_range", (0.0, 1.0))
+        middle = math.nan if low is None or high is None else (low + high) / 2
+        direction = named.get("reward_direction", "maximize")
+        return cls(direction=direction, low=low, high=high, threshold=named.get("main_correct_threshold", middle))
+
+    def is_below_lowest(self, score: float) -> bool:
+        """Whether a raw score is worse than what a row without an answer gets."""
+        return self.lowest is not None and directed(score, self) < self.lowest
+
     def turned(self, direction: Literal["maximize", "minimize"] | None) -> "RewardScale":
         """The same scores read in another direction (None: as it is).
 
@@ -92,6 +112,32 @@ class RewardScale:
         if self.direction == "maximize":
             return self.low
         return None if self.high is None else directed(self.high, self)
+
+
+def function_attributes(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a user's function says of its scores by its own attributes, also where it was wrapped.
+
+    Raises:
+        ConfigError: a value that is none.
+    """
+    wrapped = [function]
+    while isinstance(wrapped[-1], functools.partial):
+        # Upstream puts the function into the arguments of its own.
+        wrapped.append(next((one for one in wrapped[-1].args if callable(one)), wrapped[-1].func))
+    checks: dict[str, tuple[Callable[[Any], bool], str]] = {
+        "reward_range": (is_range, "(-1, 1)"),
+        "reward_direction": (lambda value: value in ("maximize", "minimize"), "'maximize'"),
+        "main_correct_threshold": (lambda value: type(value) in (int, float) and math.isfinite(value), "0.5"),
+    }
+    found: dict[str, Any] = {}
+    for name, (is_valid, example) in checks.items():
+        value = getattr(wrapped[-1], name, None)
+        if value is None:
+            continue
+        if not is_valid(value):
+            raise ConfigError(f"reward.custom_reward_function: its {name} is {value!r}; write for instance {example}")
+        found[name] = value
+    return found
 
 
 def directed(score: float, scale: RewardScale) -> float:

@@ -17,6 +17,7 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import math
 import textwrap
 import types
 from collections.abc import Collection, Mapping, Sequence
@@ -37,6 +38,16 @@ def require(condition: bool, message: str) -> None:
     """
     if not condition:
         raise ConfigError(message)
+
+
+def is_range(bounds: Any) -> bool:
+    """Whether these are a lowest and a highest number, None for an end without a bound."""
+    if isinstance(bounds, str) or not isinstance(bounds, Sequence) or len(bounds) != 2:
+        return False
+    numbers = [end for end in bounds if end is not None]
+    if not all(type(end) in (int, float) and math.isfinite(end) for end in numbers):
+        return False
+    return len(numbers) < 2 or numbers[0] < numbers[1]
 
 
 def plain_mapping(mapping: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -102,10 +102,13 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
     check_devices(config, reward)
     check_batch_sizes(config)
     check_loggers(_get(config, "trainer.logger"))
-    preflight_data.check_files(config["data"])
-    if _get(config, "reward.custom_reward_function.path") is None:
+    custom = preflight_data.custom_scale(config, reward)
+    preflight_data.check_files(config["data"], verified=custom is None)
+    if custom is None:
         preflight_data.check_sandbox(config["data"], reward)
-    preflight_data.check_lowest_scores(config["data"], reward)
+        preflight_data.check_lowest_scores(config["data"], reward)
+    else:
+        preflight_data.check_custom_scale(custom, reward)
     preflight_agents.check(config)
     preflight_judges.check(config, reward)
     _check_models(config, reward)

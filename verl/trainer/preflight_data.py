@@ -7,6 +7,7 @@ prompts fits (one for validation), since those that do not are left out later wi
     >>> check_prompt_lengths(config["data"], tokenizer)
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +17,7 @@ from typing import Any
 
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
-from verl.classmate.scoring import RewardScale
+from verl.classmate.scoring import RewardScale, function_attributes
 
 _KEYS = ("train_files", "val_files")
 
@@ -49,11 +50,12 @@ def data_files(data: Mapping[str, Any], key: str) -> list[str]:
     return [files] if isinstance(files, str) else list(files or [])
 
 
-def check_files(data: Mapping[str, Any]) -> None:
+def check_files(data: Mapping[str, Any], *, verified: bool = True) -> None:
     """Every data file exists and can be read, has rows and the columns that a row needs.
 
     Args:
         data: the node `data`.
+        verified: whether verifiers score the rows, so that each data source needs one; not a function of the user's.
 
     Raises:
         ConfigError: naming the key and the file.
@@ -67,6 +69,9 @@ def check_files(data: Mapping[str, Any]) -> None:
             raise ConfigError(f"data.{key} is empty; write data.{key}=FILE.parquet")
         local = [name for name in names if "://" not in name]
         rows = [_check_file(data, key, name) for name in local]
+        if verified and data["custom_cls"]["path"] is None:
+            for name in local:
+                _check_data_sources(key, name)
         if key == "train_files" and len(local) == len(names):
             _check_batch(data, sum(rows))
 
@@ -110,7 +115,6 @@ def _check_file(data: Mapping[str, Any], key: str, name: str) -> int:
         raise ConfigError(f"data.{key}={name} has no rows; make it again or name another file")
     if data["custom_cls"]["path"] is None:
         _check_columns(data["prompt_key"], key, name, schema)
-        _check_data_sources(key, name)
     return rows
 
 
@@ -256,6 +260,70 @@ def check_lowest_scores(data: Mapping[str, Any], reward: ClassmateRewardModelCon
                     "an answer; write reward_model.classmate_cot_reward_configs.unfinished_main_score=exclude, or a "
                     "number"
                 )
+
+
+def custom_scale(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> RewardScale | None:
+    """How the scores of `reward.custom_reward_function` are read; None where verifiers score.
+
+    Raises:
+        ConfigError: it cannot be loaded, or what is said of its scores cannot be.
+    """
+    function = _custom_function(config)
+    if function is None:
+        if reward.custom_reward_range is not None:
+            raise ConfigError(
+                "reward_model.custom_reward_range is that of a function of yours, and none is named; write "
+                "reward.custom_reward_function.path=FILE.py, or leave it out"
+            )
+        return None
+    return RewardScale.of_function(function, reward.custom_reward_range).turned(reward.reward_direction)
+
+
+def check_custom_scale(scale: RewardScale, reward: ClassmateRewardModelConfig) -> None:
+    """What a function of the user's is asked for, its scores tell.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    shown, node = reward.classmate_cot_reward_configs, "reward_model.classmate_cot_reward_configs"
+    if shown.unfinished_main_score == "lowest" and scale.lowest is None:
+        raise ConfigError(
+            f"reward.custom_reward_function: its scores, to {scale.direction}, have no lowest reward for rows without "
+            f"an answer; write reward_model.custom_reward_range=[LOW,HIGH], or {node}.unfinished_main_score=exclude"
+        )
+    if math.isnan(scale.threshold) and shown.main_correct_threshold is None and shown.tests_main_answer:
+        raise ConfigError(
+            f"{node}.main_correct_threshold: the scores of reward.custom_reward_function have no middle, from which an "
+            "answer would count as correct; write one, or use_classmate_main_cond=always"
+        )
+
+
+def custom_reward_notes(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> list[str]:
+    """A line for a person where the range of a function's scores is nobody's word."""
+    function = _custom_function(config)
+    if function is None or reward.custom_reward_range or "reward_range" in function_attributes(function):
+        return []
+    return [
+        "warning: the range of reward.custom_reward_function is not known and taken as 0 to 1, of which a row without "
+        "an answer gets 0; write reward_model.custom_reward_range=[LOW,HIGH], or give the function reward_range"
+    ]
+
+
+def _custom_function(config: Mapping[str, Any]) -> Any:
+    node = config["reward"].get("custom_reward_function") or {}
+    if not node.get("path"):
+        return None
+    from verl.utils.import_utils import load_extern_object
+
+    try:
+        return load_extern_object(module_path=node["path"], object_name=node["name"])
+    except Exception as error:
+        # The user's file may raise anything.
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ConfigError(
+            f"reward.custom_reward_function.path={node['path']}: {node['name']} cannot be loaded ({reason}); correct "
+            "the path, the name or the file"
+        ) from error
 
 
 def check_sandbox(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:

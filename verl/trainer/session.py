@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from verl.classmate.algorithm_config import rollout_correction
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.seeds import fresh_engine_seed, sends_seed
-from verl.trainer import loggers
+from verl.trainer import loggers, preflight_data
 from verl.trainer.checkpoints import checkpoint_to_resume
 from verl.trainer.fork_server import ForkServer
 from verl.trainer.run_folder import RunFolder
@@ -34,7 +34,7 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
         folder: the run's folder.
         trainer_name: name in upstream's trainer registry.
     """
-    notes = []
+    notes = preflight_data.custom_reward_notes(config, reward)
     if config.trainer.device == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     OmegaConf.resolve(config)

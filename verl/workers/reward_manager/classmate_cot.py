@@ -114,7 +114,8 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         main, main_outcome = await self._main_score(task, span, main, validate)
         reference = None
         if config.add_consistency_reward and main_outcome is Outcome.ok and span.output is not None:
-            reference = get_verifier(task.data_source).reference_answer(span.output)
+            verifier = self._verifier(task)
+            reference = span.output.strip() if verifier is None else verifier.reference_answer(span.output)
         scored = await asyncio.gather(
             *(self._score_continuation(classmate_task or task, item, reference, validate) for item in continuations)
         )
@@ -152,8 +153,16 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         return self.compute_score is None and not self.judges_at_once(task) and spec is not None and spec.in_run
 
     def _scale(self, task: RowTask) -> RewardScale:
-        """How the scores of a row's verifier are read in this run."""
-        return RewardScale.of(get_verifier(task.data_source), self.reward_config.reward_direction)
+        """How the scores of a row's verifier, or of the function that replaces it, are read in this run."""
+        direction = self.reward_config.reward_direction
+        if self.compute_score is None:
+            return RewardScale.of(get_verifier(task.data_source), direction)
+        return RewardScale.of_function(self.compute_score, self.reward_config.custom_reward_range).turned(direction)
+
+    def _verifier(self, task: RowTask) -> BaseVerifier | None:
+        """The verifier of a row; None where a function of the user's scores rows that have none."""
+        known = self.compute_score is None or task.data_source in known_data_sources()
+        return get_verifier(task.data_source) if known else None
 
     def _answers(self, task: RowTask, text: str) -> bool:
         """Whether a text gives an answer; a function of the user's that replaces the verifier reads all but blanks."""
@@ -223,7 +232,14 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         except Exception as error:
             logger.exception("the verifier of %s failed", task.data_source)
             return Verdict(error=f"{type(error).__name__}: {error}")
-        return Verdict(score=score if score is not None and math.isfinite(score) else None)
+        if score is None or not math.isfinite(score):
+            return Verdict()
+        if self.compute_score is not None and (scale := self._scale(task)).is_below_lowest(score):
+            # Taken as it is, it would make not answering pay.
+            reason = f"the score {score:g} is worse than that of a row without an answer ({scale.lowest:g}, directed)"
+            logger.error("reward.custom_reward_function: %s; write reward_model.custom_reward_range", reason)
+            return Verdict(error=f"{reason}; write reward_model.custom_reward_range")
+        return Verdict(score=score)
 
     async def _judge(self, verifier: BaseVerifier, task: RowTask, text: str, validate: bool) -> Verdict:
         """What the judge of training or validation makes of a text.
@@ -258,8 +274,8 @@ class ClassmateCoTRewardManager(RewardManagerBase):
 
     def follows_hint(self, task: RowTask, text: str | None) -> float:
         """1 or 0 for an answer to a row with a wrong hint, NaN for every other row."""
-        verifier = get_verifier(task.data_source)
-        if text is None or not hasattr(verifier, "follows_hint"):
+        verifier = self._verifier(task)
+        if text is None or verifier is None or not hasattr(verifier, "follows_hint"):
             return math.nan
         follows = verifier.follows_hint(text, task.reward_model)
         return math.nan if follows is None else float(follows)
