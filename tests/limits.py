@@ -31,6 +31,7 @@ def time_limit(nodeid: str, marks: frozenset[str]) -> int:
     """
     if "long" in marks:
         return LONG_S
-    if nodeid.startswith("tests/e2e/"):
+    # The commands of the documents are run, a training among them.
+    if nodeid.startswith(("tests/e2e/", "tests/test_docs.py")):
         return TRAINING_S
     return SLOW_S if "slow" in marks else ORDINARY_S

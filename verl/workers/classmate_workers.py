@@ -629,9 +629,9 @@ class ClassmateGroup:
             try:
                 async with asyncio.timeout(limit):
                     unanswered = await member.handle.ping.remote()
-                reason = why_it_hangs(unanswered)
-                if reason is None:
-                    reason = f"{'not asleep' if method == 'sleep' else 'not awake'} within {seconds:g} s"
+                seen = why_it_hangs(unanswered)
+                reason = seen or f"{'not asleep' if method == 'sleep' else 'not awake'} within {seconds:g} s"
+                if seen is None:
                     async with asyncio.timeout(seconds):
                         await switch(member)
                     return
