@@ -63,6 +63,7 @@ def test_one_rank_and_two_with_classmates_are_the_same_run(world: World, tmp_pat
     assert steps(tmp_path / "two")[2]["actor/grad_norm"] > 0
 
 
+@pytest.mark.long
 def test_lora_trains_adapters_only_and_saves_a_whole_model(world: World, tmp_path: Path) -> None:
     run_folder, rank = tmp_path / "run", 4
     adapters = [f"actor_rollout_ref.model.lora_rank={rank}", "actor_rollout_ref.model.lora_alpha=16"]
@@ -72,8 +73,10 @@ def test_lora_trains_adapters_only_and_saves_a_whole_model(world: World, tmp_pat
 
     for step, line in steps(run_folder).items():
         assert line["actor/grad_norm"] > 0
-        # What was sampled from is what is trained: the merged weights have arrived in the engine.
-        assert line["training/rollout_probs_diff_max"] < 1e-3, step
+        # What was sampled from is what is trained: the merged weights have arrived in the engine, which upstream sends
+        # as bf16.
+        assert line["training/rollout_probs_diff_mean"] < 0.01, step
+        assert line["training/rollout_actor_probs_pearson_corr"] > 0.999, step
         assert any(row["classmate_valid"] for row in rows(run_folder, step))
 
     actor = run_folder / "global_step_2" / "actor"
