@@ -231,7 +231,8 @@ def test_not_answering_never_pays(outcome: Outcome) -> None:
         missing = row(None, scale=scale, main_outcome=outcome, scores=[[outcome] * 2], kind=CotKind.unfinished)
         assert missing.main_valid
         assert missing.base_reward == scale.lowest
-        assert not missing.classmate_valid
+        assert missing.classmate_valid == (outcome is Outcome.no_answer), "gamma is 0: W is 0, where it could be shown"
+        assert missing.classmate_reward == 0
         assert math.isnan(missing.main_score)
     assert not row(None, main_outcome=outcome, unfinished_main_score="exclude").main_valid
     assert row(None, main_outcome=outcome, unfinished_main_score=-3.0, scale=LOGIT).base_reward == -3.0
