@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from verl.classmate.scoring import Outcome, aggregate_metrics
 from verl.evaluation import replay
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
 from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer
+from verl.workers.classmate_workers import Reply
 from verl.workers.row_judge import Answer, JudgedRow, RowJudge, advantage_fields
 
 NODE = "reward_model.classmate_cot_reward_configs"
@@ -44,10 +46,19 @@ class Counting:
         return float("7" in solution_str)
 
 
+class Living(Client):
+    """Classmates of which some are out of the run."""
+
+    async def sample(self, classmate: int, prompt_ids: list[int], *, seeds: Sequence[int], **more: Any) -> list[Reply]:
+        if classmate in more["excluded"]:
+            return [Reply(outcome=Outcome.excluded) for _ in seeds]
+        return await super().sample(classmate, prompt_ids, seeds=seeds, **more)
+
+
 def judged(
     models: Path, *overrides: str, answer: Answer | None = None, excluded: tuple[int, ...] = (), function: Any = None
 ) -> tuple[JudgedRow, Client]:
-    client = Client(lambda _: "The answer is 7.")
+    client = Living(lambda _: "The answer is 7.")
     judge = RowJudge.build(run_config(models, CLASSMATES, *overrides), byte_bpe(), client)
     judge.manager.compute_score = function
     return asyncio.run(judge.judge(answer or answer_of(WRONG), excluded=frozenset(excluded))), client

@@ -144,8 +144,10 @@ class ClassmateCoTRewardManager(RewardManagerBase):
 
     def judges_at_once(self, task: RowTask) -> bool:
         """Whether nobody but a verifier of ours scores the row: no judge, and no function of the user's."""
+        if self.compute_score is not None:
+            return False
         verifier = get_verifier(task.data_source)
-        return self.compute_score is None and not (verifier.judged_in_words or verifier.scored_by_reward_model)
+        return not (verifier.judged_in_words or verifier.scored_by_reward_model)
 
     def judged_in_run(self, task: RowTask) -> bool:
         """Whether an engine of the run scores the row, which may be asleep."""
