@@ -148,7 +148,7 @@ def test_programs_reach_nothing_of_others_of_their_user(protection: Protection, 
         before = _state_of(victim.pid), (target.outside / "secret").stat()
         programs = reaching(victim.pid, segment, target.outside / "secret")
         if protection.namespaces and not protection.own_user and os.getuid() == 0:
-            # A root that may not become another user owns this file of its keeper's; who has rights enough to get here may.
+            # Root without the right to become another user owns this file of its keeper's.
             del programs["its last rites of the keeper"]
         for what, program in programs.items():
             assert sandbox.run("assert", program, [TEST], seconds=10).results == [0], what

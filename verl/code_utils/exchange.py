@@ -84,6 +84,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "instancecheck": lambda target, value: isinstance(value, target),
     "subclasscheck": lambda target, value: issubclass(value, target),
 }
+_ATTRIBUTE: dict[str, Callable[..., Any]] = {"get": getattr, "set": setattr, "delete": delattr}
 
 
 class Proxy:
@@ -417,7 +418,7 @@ class Peer:
             case "special", (name, args):
                 return _SPECIAL[name](target, *args)
             case "get" | "set" | "delete", (name, *values) if not self._guarded or _may_be_seen(target, name):
-                return {"get": getattr, "set": setattr, "delete": delattr}[operation](target, name, *values)
+                return _ATTRIBUTE[operation](target, name, *values)
             case "plain", ():
                 return _plain(target)
             case "names", () if not self._guarded:
@@ -475,7 +476,9 @@ def _may_be_seen(target: Any, name: str) -> bool:
 
 def _plain(value: Any) -> Any:
     """The value of a built-in type that an object is, too; else the object."""
-    for base in (tuple, list, dict, Set, bytearray, deque, *_BASES):
+    if isinstance(value, Set):
+        return set(value)
+    for base in (tuple, list, dict, bytearray, deque, *_BASES):
         if isinstance(value, base):
-            return _BASES[base](value) if base in _BASES else set(value) if base is Set else base(value)
+            return _BASES.get(base, base)(value)
     return value

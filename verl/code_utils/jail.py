@@ -697,19 +697,20 @@ def _keep(job: SimpleNamespace) -> Callable[[], None]:
             started, ours = [program], [null, source, sink]
         else:
             ends = [end.detach() for end in socket.socketpair()]
-            run = partial(_run_assert, job.program)
-            program = _start_process(job, room, [null, null, null, ends[0]], run)
-            if program.run:
-                return program.run
             run = partial(_run_test, place)
             judge = _start_process(job, room, [null, null, null, ends[1], job.tests], run)
             if judge.run:
                 return judge.run
+            # Before there is a program that could end it: that would look like a failure of the sandbox.
+            _wait_until_confined(judge.report)
+            run = partial(_run_assert, job.program)
+            program = _start_process(job, room, [null, null, null, ends[0]], run)
+            if program.run:
+                return program.run
             started, ours = [program, judge], [null, *ends]
         for descriptor in ours:
             os.close(descriptor)
-        for process in started:
-            _wait_until_confined(process.report)
+        _wait_until_confined(program.report)
         begin = time.monotonic()
         watch = Watch(job, room, seconds, apart=started[-1].pid if job.mode == "assert" else None)
         if job.mode == "stdio":
