@@ -142,11 +142,10 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path, monkeypatch, written: 
 def saved_by(ranks: int, run: Path, *, step: int = 20, merged: bool = True) -> Path:
     """A checkpoint whose shards are those of so many ranks."""
     folder = save(run, step)
-    for file in list((folder / "actor").glob("*_world_size_1_rank_0.pt")):
+    for file in list((folder / "actor").glob("*_world_size_1_rank_0.pt")) if ranks > 1 else ():
         for rank in range(ranks):
             shutil.copy(file, file.with_name(file.name.replace("size_1_rank_0", f"size_{ranks}_rank_{rank}")))
-        if ranks > 1:
-            file.unlink()
+        file.unlink()
     if merged:
         (folder / "actor" / "huggingface").mkdir()
         (folder / "actor" / "huggingface" / "model.safetensors").touch()

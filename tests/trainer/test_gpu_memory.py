@@ -229,13 +229,13 @@ def test_typed_shares_and_offload_are_kept(models: dict[str, Path]) -> None:
     assert config.actor_rollout_ref.rollout.gpu_memory_utilization == 0.35
     assert config.actor_rollout_ref.actor.fsdp_config.param_offload is False
     assert config.critic.fsdp.param_offload is False
-    one = f"reward_model.classmates=[{{model: {models['Llama']}, backend: vllm, gpu_memory_utilization: 0.2}}]"
+    one = f"reward_model.classmates=[{{model: {models['Llama']}, backend: vllm, gpu_memory_utilization: 0.15}}]"
     names = "reward_model.classmate_cot_reward_configs.classmate_model_name_or_path_list=null"
     config = readme(models, "Qwen3-0.6B", names, one)
     result = filled(config)
     assert result.refusal is None
-    assert "classmate 0 5.7" in result.lines[-3], "0.2 of 23.5 GiB, and its graphs"
-    assert "warning: GPU memory: the shares (classmate 0 0.2) have room for weights and fewer" in result.lines[-1]
+    assert "classmate 0 4.5" in result.lines[-3], "0.15 of 23.5 GiB, and its graphs"
+    assert "warning: GPU memory: the shares (classmate 0 0.15) have room for weights and fewer" in result.lines[-1]
 
 
 def test_a_plan_that_is_filled_in_again_is_the_same(models: dict[str, Path]) -> None:
