@@ -61,7 +61,7 @@ def test_one_score_ends_the_count() -> None:
     assert [len(watch.step(rows(GOOD, step))) for step in steps] == [0] * 8 + [1]
 
 
-@pytest.mark.parametrize("outcome", [outcome.value for outcome in Outcome if outcome is not Outcome.ok])
+@pytest.mark.parametrize("outcome", sorted(set(Outcome) - {Outcome.ok, Outcome.not_needed}))
 def test_no_outcome_hides_a_run_without_scores(outcome: str) -> None:
     watch = SilenceWatch(MODELS, steps=1)
     assert any("no classmate has scored anything" in line for line in watch.step(rows((outcome,), (outcome,))))
@@ -79,6 +79,7 @@ def test_steps_that_ask_nobody_say_nothing() -> None:
     assert watch.step([]) == []
     assert SilenceWatch([], steps=1).step(rows()) == []
     assert watch.step(rows(GOOD, None)) == [], "one that is not asked is not silent"
+    assert watch.step(rows(("not_needed",), ("not_needed",))) == [], "nor one whose answer could not count"
 
 
 def test_it_can_be_turned_off() -> None:

@@ -142,7 +142,7 @@ def build(recipe: Recipe, options: argparse.Namespace) -> str:
     kept, repeats = unique(task for part in reversed(list(inputs)) for task in tasks[part])
     if lost := sorted(set(inputs) - {task.part for task in kept}):
         raise ValueError(f"every row of {lost[0]} is in the test part too: give other files")
-    pieces, lost = without_near_repeats(recipe.split(kept, options))
+    pieces, near_repeats = without_near_repeats(recipe.split(kept, options))
     pieces = {name: piece for name, piece in pieces.items() if piece}
     rows = {name: recipe.rows(piece, name, options) for name, piece in pieces.items()}
     used = sum(map(len, rows.values()))
@@ -154,10 +154,10 @@ def build(recipe: Recipe, options: argparse.Namespace) -> str:
         "left_out": {
             "broken": broken,
             "repeated": len(repeats),
-            "nearly_repeated": sum(lost.values()),
-            "not_needed": len(kept) - used - sum(lost.values()),
+            "nearly_repeated": sum(near_repeats.values()),
+            "not_needed": len(kept) - used - sum(near_repeats.values()),
         },
-        "near_repeats": lost,
+        "near_repeats": near_repeats,
         "content_sha256": {name: content_hash(rows_) for name, rows_ in rows.items()},
     }
     _replace_folder(folder, rows, manifest)

@@ -33,7 +33,8 @@ class SilenceWatch:
     def step(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         """Takes a step's dumped rows; lines for the terminal, without line breaks.
 
-        A step in which a classmate was to read nothing (a baseline's) is no step for it.
+        A step in which a classmate was to read nothing (a baseline's, or one where no answer could count) is no step for
+        it.
         """
         models = range(len(self._models))
         outcomes: list[Counter[str]] = [Counter() for _ in models]
@@ -41,8 +42,9 @@ class SilenceWatch:
         for row in rows:
             for m, classmate in enumerate(row["classmates"]):
                 for sample in classmate["samples"]:
-                    outcomes[m][sample["outcome"]] += 1
-                    scored[m] |= sample["score"] is not None
+                    if sample["outcome"] != Outcome.not_needed:
+                        outcomes[m][sample["outcome"]] += 1
+                        scored[m] |= sample["score"] is not None
         if not any(outcomes):
             return []
         lines = []
