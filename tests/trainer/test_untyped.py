@@ -188,8 +188,12 @@ def test_lengths_fit_what_the_models_read(world: TinyWorld, tmp_path: Path) -> N
     assert lengths(policy, "data.max_prompt_length=500", "data.max_response_length=500") == (500, 500)
 
 
-def gpus(machine: int, *overrides: str, hardware: str = "gpu") -> DictConfig:
-    return composed("classmate_cot_ppo_trainer", hardware, *overrides, machine=Machine(gpus=machine, gpu_gib=79.2))
+LIST = "reward_model.classmate_cot_reward_configs.classmate_model_name_or_path_list=null"
+
+
+def gpus(machine: int, *overrides: str) -> DictConfig:
+    there = Machine(gpus=machine, gpu_gib=79.2)
+    return composed("classmate_cot_ppo_trainer", "gpu", LIST, *overrides, machine=there)
 
 
 def test_all_gpus_are_used_that_the_typed_rows_split_over() -> None:
@@ -220,32 +224,28 @@ def test_a_colocated_classmate_has_an_engine_on_each_gpu() -> None:
     assert replicas(gpus(8, three, "trainer.n_gpus_per_node=4", "trainer.nnodes=2"))[:2] == [8, 4]
     assert replicas(gpus(8, three, "trainer.n_gpus_per_node=4", "reward_model.classmate_replicas=1")) == [1, 1, 1, 3]
     # Ranks of the CPU are no GPUs.
-    cpu = composed("classmate_cot_ppo_trainer", "cpu", three, "trainer.n_gpus_per_node=4")
+    cpu = composed("classmate_cot_ppo_trainer", "cpu", LIST, three, "trainer.n_gpus_per_node=4")
     assert replicas(cpu) == [1, 1, 1, 3]
 
 
 def test_a_judge_of_the_run_has_an_engine_on_each_gpu_too() -> None:
     judge = ["reward_model.llm_judge_backend_type=vllm", "reward_model.llm_judge_model_name=j"]
     plain: Any = OmegaConf.to_container(gpus(4, *judge), resolve=True)
-    assert from_mapping(plain["reward_model"]).frozen_models[-1].replicas == 4
+    reward = from_mapping(plain["reward_model"], require_classmates=False)
+    assert reward.frozen_models[-1].replicas == 4
 
 
 OWN = """
-defaults:
-  - classmate_cot_ppo_trainer
-  - _self_
 data:
   train_batch_size: 8
 actor_rollout_ref:
   actor:
     ppo_micro_batch_size_per_gpu: 2
-hydra:
-  searchpath: [pkg://verl.trainer.config]
 """
 
 
 def test_what_stands_in_a_yaml_of_the_users_own_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine.yaml").write_text(OWN)
+    (tmp_path / "mine.yaml").write_text((CONFIG_FOLDER / "classmate_cot_ppo_trainer.yaml").read_text() + OWN)
     typed = [f"--config-dir={tmp_path}", "--config-name=mine", "hardware=cpu"]
     monkeypatch.setattr("sys.argv", ["prog", *typed])
     config = command_line.compose("classmate_cot_ppo_trainer", command_line.prepare_overrides(typed))
@@ -281,7 +281,6 @@ def test_text_for_a_number_that_was_not_typed_is_still_told() -> None:
         "data.max_prompt_length=-1",
         f"{ACTOR}.ppo_micro_batch_size_per_gpu=0.5",
         f"{ROLLOUT}.gpu_memory_utilization=7",
-        "~data.train_batch_size",
         "actor_rollout_ref.model.path=null",
     ],
 )
