@@ -299,7 +299,7 @@ def test_the_rows_of_a_prompt_share_the_answers_to_the_question_alone(
 
     monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", ignore)
     worker = object.__new__(ClassmateAgentLoopWorker)
-    worker.config, worker._agent_loop_postprocess = config, keep
+    worker.config, worker._agent_loop_postprocess, worker._judging = config, keep, {}
     row = {
         "raw_prompt": [{"role": "user", "content": QUESTION}],
         "data_source": "hinted_arithmetic",
@@ -309,6 +309,7 @@ def test_the_rows_of_a_prompt_share_the_answers_to_the_question_alone(
         "is_validate": False,
         "excluded_classmates": (),
         "judged_later": False,
+        "judged_beside": False,
         "partner": "",
         "agent_name": "classmate_cot",
     }
