@@ -33,7 +33,7 @@ class SilenceWatch:
     def step(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         """Takes a step's dumped rows; lines for the terminal, without line breaks.
 
-        A step in which a classmate was to read nothing (a baseline's, or one where no answer could count) is none for it.
+        A step in which a classmate was to read nothing (of a baseline, or where no answer could count) does not count.
         """
         models = range(len(self._models))
         outcomes: list[Counter[str]] = [Counter() for _ in models]

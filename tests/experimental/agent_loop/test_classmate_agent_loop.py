@@ -505,6 +505,7 @@ def policy_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str
         "is_validate": False,
         "excluded_classmates": (),
         "judged_later": False,
+        "judged_beside": False,
         "partner": "",
     }
 
