@@ -97,6 +97,14 @@ def test_each_pair_of_batch_sizes_is_accepted_where_some_third_one_fits() -> Non
         )
 
 
+@pytest.mark.parametrize("node", [ACTOR, f"{ACTOR}.fsdp_config"])
+def test_ranks_that_share_rows_have_the_more_of_them(node: str) -> None:
+    typed = ("trainer.n_gpus_per_node=2", "data.train_batch_size=6", f"{ROLLOUT}.n=1")
+    config = checked(*typed, f"{node}.ulysses_sequence_parallel_size=2")
+    assert value(config, f"{ACTOR}.ppo_micro_batch_size_per_gpu") == 6
+    assert value(checked(*typed), f"{ACTOR}.ppo_micro_batch_size_per_gpu") == 3
+
+
 def test_typed_keys_that_disagree_are_refused_still() -> None:
     with pytest.raises(ConfigError, match=r"ppo_mini_batch_size=16 is larger than data\.train_batch_size=8"):
         checked("data.train_batch_size=8", f"{ACTOR}.ppo_mini_batch_size=16")
@@ -253,10 +261,7 @@ def test_what_stands_in_a_yaml_of_the_users_own_is_typed(tmp_path: Path, monkeyp
     filled = fill_in(config)
     assert value(config, f"{ACTOR}.ppo_mini_batch_size") == 8
     assert value(config, f"{ACTOR}.ppo_micro_batch_size_per_gpu") == 2
-    assert filled.lines == [
-        "not typed    ppo_mini_batch_size=8, rollout.log_prob_micro_batch_size_per_gpu=2, "
-        "ref.log_prob_micro_batch_size_per_gpu=2"
-    ]
+    assert filled.lines == ["not typed    ppo_mini_batch_size=8, rollout.log_prob_micro_batch_size_per_gpu=2"]
 
 
 def test_text_for_a_number_that_was_not_typed_is_still_told() -> None:

@@ -118,11 +118,12 @@ class Choices:
         self.open.discard(key)
 
     def told(self) -> list[str]:
-        """One line with what is not as usual, without what the lines on memory tell."""
+        """One line with what is not as usual, without what the lines on memory tell or a run has no use for."""
+        unused = () if self.get(f"{ACTOR}.use_kl_loss") else ("actor_rollout_ref.ref.",)
         changed = [
             f"{key.rpartition('.')[2] if key not in LOG_PROB else key.removeprefix('actor_rollout_ref.')}={value}"
             for key, value in self._made.items()
-            if value != USUAL[key] and key not in (SHARE, HELPER_SHARE, PARAM, OPTIMIZER)
+            if value != USUAL[key] and key not in (SHARE, HELPER_SHARE, PARAM, OPTIMIZER) and not key.startswith(unused)
         ]
         return [f"not typed    {', '.join(changed)}"] if changed else []
 
@@ -133,7 +134,8 @@ class Choices:
 
 
 def sequence_parallel(chosen: Choices) -> int:
-    typed = [f"{ACTOR}.ulyssessequence_parallel_size", f"{ACTOR}.fsdp_config.ulyssessequence_parallel_size"]
+    """Ranks that share a row, by Ulysses; 1 where it is off."""
+    typed = [f"{ACTOR}.ulysses_sequence_parallel_size", f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size"]
     return max([chosen.get(key) for key in typed if chosen.counts(key)], default=1)
 
 
@@ -154,4 +156,5 @@ def rows_of_rank(chosen: Choices) -> tuple[int, int] | None:
 
 
 def divisor(number: int, most: int) -> int:
+    """The largest divisor of a number that is at most `most`."""
     return next(divisor for divisor in range(min(number, most), 0, -1) if number % divisor == 0)
