@@ -109,7 +109,7 @@ def test_typed_keys_that_disagree_are_refused_still() -> None:
     with pytest.raises(ConfigError, match=r"ppo_mini_batch_size=16 is larger than data\.train_batch_size=8"):
         checked("data.train_batch_size=8", f"{ACTOR}.ppo_mini_batch_size=16")
     with pytest.raises(ConfigError, match=r"ppo_micro_batch_size_per_gpu=5 does not divide the 64 rows"):
-        checked("data.train_batch_size=8", f"{ACTOR}.ppo_micro_batch_size_per_gpu=5")
+        checked(f"{ACTOR}.ppo_mini_batch_size=8", f"{ACTOR}.ppo_micro_batch_size_per_gpu=5")
 
 
 def test_nothing_typed_is_ever_changed() -> None:
