@@ -13,7 +13,9 @@ from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, finished, rows, sett
 from verl.evaluation.replay import main as replay
 
 pytestmark = pytest.mark.slow
-_DETERMINISTIC = ("trainer.deterministic=true", "trainer.total_training_steps=1", "trainer.save_freq=-1")
+# The policy of the small world is seldom right, and its thoughts are to be read all the same.
+_ASKED = "reward_model.classmate_cot_reward_configs.ask_when_it_counts_only=false"
+_DETERMINISTIC = (_ASKED, "trainer.deterministic=true", "trainer.total_training_steps=1", "trainer.save_freq=-1")
 
 
 def test_classmates_read_the_last_turn_of_a_tool_agent(world: World, tmp_path: Path) -> None:

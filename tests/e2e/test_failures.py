@@ -13,6 +13,8 @@ import pytest
 from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, Run, World, rows, settings, start, steps
 
 pytestmark = pytest.mark.slow
+# The policy of the small world is seldom right, and its thoughts are to be read all the same.
+_ASKED = "reward_model.classmate_cot_reward_configs.ask_when_it_counts_only=false"
 STEPS = 5
 """Killed in steps 2 and 4, whole in 1 and 3, excluded in 5."""
 
@@ -20,7 +22,7 @@ STEPS = 5
 def test_a_killed_classmate_is_restarted_then_excluded(world: World, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     arguments = settings(
-        world, folder, f"trainer.total_training_steps={STEPS}", "reward_model.classmate_max_restarts=1"
+        world, folder, f"trainer.total_training_steps={STEPS}", "reward_model.classmate_max_restarts=1", _ASKED
     )
     with start([*MAIN, *arguments], log=tmp_path / "terminal.txt") as run:
         _kill_at_work(run, folder, step=2)
@@ -63,6 +65,7 @@ def test_a_stopped_classmate_costs_one_step_its_rows_and_is_restarted(world: Wor
         "trainer.total_training_steps=3",
         "trainer.val_before_train=false",
         "reward_model.classmate_ping_timeout=10",
+        _ASKED,
     )
     with start([*MAIN, *arguments], log=tmp_path / "terminal.txt") as run:
         stopped = _at_work(run, folder, step=2)

@@ -325,7 +325,8 @@ def test_a_merge_that_broke_off_is_done_again(tmp_path: Path) -> None:
     python = tmp_path / "environment" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(
-        "#!/bin/sh\nshift 8; mkdir -p $1; cd $1; echo a > model-00001-of-00002.safetensors\n"
+        "#!/bin/sh\n[ $2 = verl.model_merger ] || exit 0\n"
+        "shift 8; mkdir -p $1; cd $1; echo a > model-00001-of-00002.safetensors\n"
         f"[ -e {tmp_path}/tried ] || {{ touch {tmp_path}/tried; exit 1; }}\n"
         "echo b > model-00002-of-00002.safetensors\n"
         "echo model-00001-of-00002.safetensors model-00002-of-00002.safetensors > model.safetensors.index.json\n"

@@ -134,7 +134,8 @@ def run(config: DictConfig, trainer_name: str) -> None:
     from verl.workers.classmate_remote import with_hosted
 
     clock = StartupClock()
-    filled = fill_in(config)
+    with preflight.quiet():
+        filled = fill_in(config)
     container: Any = OmegaConf.to_container(config, resolve=True)
     needs_classmates = trainer_name == "classmate_cot"
     reward = with_hosted(from_mapping(container["reward_model"], require_classmates=needs_classmates))

@@ -70,12 +70,12 @@ def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, need
     Raises:
         ConfigError: for the first thing that would make the run fail.
     """
-    with _quiet():
+    with quiet():
         _check(config, reward, needs_classmates)
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keeps libraries from talking: a mistake is one line on the terminal, and no log is open yet."""
     logging.disable(logging.WARNING)
     try:
