@@ -122,8 +122,9 @@ def main(arguments: list[str]) -> None:
     """Prints the table, or renews the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="renew the table in docs/resources.md")
+    given = parser.parse_args(arguments)
     table = "".join(f"{line}\n" for line in lines())
-    if parser.parse_args(arguments).write:
+    if given.write:
         before, begin, rest = PAGE.read_text().partition(BEGIN)
         _, end, after = rest.partition(END)
         if not begin or not end:
