@@ -96,6 +96,8 @@ class Job:
 
     gpus: int
     """Ranks of the trainer."""
+    nodes: int = 1
+    """`trainer.nnodes`, over which they are spread."""
     gpu_gib: float
     """Memory of each GPU."""
     policy: EngineNeed
@@ -381,7 +383,7 @@ def working_gib(job: Job, tokens: int) -> float:
 
 
 def advice(job: Job) -> list[str]:
-    """What would make a job fit that does not, as keys to write; each alone does."""
+    """What would make a job fit that does not, each alone: keys to write, or where none does, what to take."""
     found = []
     open_job = dataclasses.replace(
         job,
@@ -402,7 +404,9 @@ def advice(job: Job) -> list[str]:
             continue
         more = dataclasses.replace(open_job, gpus=gpus, rows_of_rank=max(1, job.rows_of_rank // factor))
         if job.shards is None and choose(more).fits:
-            found.append(f"trainer.n_gpus_per_node={gpus}" if gpus <= 8 else f"trainer.nnodes={gpus // 8}")
+            there = gpus % job.nodes == 0 and gpus // job.nodes <= 8
+            more_nodes = f"trainer.nnodes={gpus // 8} trainer.n_gpus_per_node=8"
+            found.append(f"trainer.n_gpus_per_node={gpus // job.nodes}" if there else more_nodes)
             break
     for shorter in (2, 4, 8):
         less = job.row_tokens - job.row_tokens // shorter
