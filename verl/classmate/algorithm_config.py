@@ -236,6 +236,6 @@ def group_notes(config: Mapping[str, Any]) -> list[str]:
     if rollouts != 1 or singletons != "zero" or name not in (*OUR_ESTIMATORS, *GROUP_ESTIMATORS):
         return []
     return [
-        f"warning: actor_rollout_ref.rollout.n=1 leaves {name} nothing to compare a row with, and every advantage is 0; "
+        f"warning: actor_rollout_ref.rollout.n=1 leaves {name} nothing to compare a row with: all advantages are 0; "
         "write actor_rollout_ref.rollout.n=8, or algorithm.adv_estimator=reinforce_plus_plus"
     ]

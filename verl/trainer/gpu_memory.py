@@ -43,6 +43,9 @@ MANY_ROWS, FEW_ROWS = 32, 4
 ROWS = (256, 192, 128, 96, 64, 48, MANY_ROWS, 24, 16, 12, 8, 6, FEW_ROWS)
 """Full rows that are tried, most first; vLLM runs 256 at once."""
 
+NO_KEY_HELPS = "a smaller policy, fewer classmates, or GPUs with more memory"
+"""What to take where nothing can be written."""
+
 _LAYER_WIDTHS = 12
 """Tensors of the model's width that a layer holds for a token, beside six of its MLP's."""
 
@@ -419,7 +422,7 @@ def advice(job: Job) -> list[str]:
         found.append(host)
     if not job.lora and choose(dataclasses.replace(open_job, lora=True)).fits:
         found.append("actor_rollout_ref.model.lora_rank=32 (adapters are trained)")
-    return found or ["a smaller policy, fewer classmates, or GPUs with more memory"]
+    return found or [NO_KEY_HELPS]
 
 
 def _with_shorter_rows(job: Job, less: int) -> Job:

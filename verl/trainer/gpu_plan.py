@@ -115,7 +115,7 @@ def refusal(plan: gpu_memory.Plan) -> str:
         shares = ", ".join(f"{one.name} {one.share:g}" for one in plan.cramped)
         why = f"the shares ({shares}) have room for weights and fewer than {gpu_memory.FEW_ROWS} full rows at once"
     ways = gpu_memory.advice(job)
-    verb = "write" if any("=" in way for way in ways) else "take"
+    verb = "take" if ways == [gpu_memory.NO_KEY_HELPS] else "write"
     return f"GPU memory: {why}; {limit:.1f} can be used; {verb} {', or '.join(ways)}"
 
 

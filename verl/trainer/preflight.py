@@ -420,16 +420,13 @@ def check_rows(config: Mapping[str, Any]) -> None:
             f"over {ranks} ranks; write actor_rollout_ref.rollout.n={more} or trainer.n_gpus_per_node={fewer}{nodes}"
         )
     mini, batch = actor["ppo_mini_batch_size"], config["data"]["train_batch_size"]
-    fitting = rows - rows % step
-    if rows < mini <= batch:
-        raise ConfigError(
-            f"data.train_files has {rows} rows, fewer than actor_rollout_ref.actor.ppo_mini_batch_size={mini}; write "
-            f"actor_rollout_ref.actor.ppo_mini_batch_size={fitting} data.train_batch_size={fitting}"
-        )
     if rows < batch and config["data"]["train_max_samples"] <= 0:
+        fitting = rows - rows % step
+        key = "actor_rollout_ref.actor.ppo_mini_batch_size"
+        too_large, smaller = (f" and {key}={mini}", f" {key}={fitting}") if rows < mini else ("", "")
         raise ConfigError(
-            f"data.train_files has {rows} rows, fewer than data.train_batch_size={batch}; write "
-            f"data.train_batch_size={fitting} or less"
+            f"data.train_files has {rows} rows, fewer than data.train_batch_size={batch}{too_large}; write "
+            f"data.train_batch_size={fitting}{smaller}"
         )
 
 
