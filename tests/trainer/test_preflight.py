@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.trainer.test_configs import composed
 from verl.classmate.algorithm_config import group_notes
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
-from verl.trainer import preflight, resource_plan
+from verl.trainer import preflight, preflight_models, resource_plan
 from verl.workers import classmate_placement
 
 
@@ -235,6 +236,21 @@ def test_counts_start_at_one(cpu_config, key, given):
     preflight.check_counts(cpu_config)
     with pytest.raises(ConfigError, match=f"{key}: expected an integer of 1 or more"):
         preflight.check_counts(changed(cpu_config, **{key.replace(".", "__"): given}))
+
+
+@pytest.mark.parametrize(("prompt", "response", "behind"), [(64, 100_000, 0), (1024, 100_000, 0), (200, 200, 100)])
+def test_lengths_that_a_model_cannot_read_are_told_with_some_that_it_can(tmp_path, prompt, response, behind):
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 600}')
+    read = {"key": "model", "path": str(tmp_path), "classmate": bool(behind)}
+    if prompt + response + behind <= 600:
+        preflight_models.check_context(**read, needed=prompt + response + behind, prompt=prompt, response=response)
+        response = 100_000
+    with pytest.raises(ConfigError, match="reads at most 600 tokens") as told:
+        preflight_models.check_context(**read, needed=prompt + response + behind, prompt=prompt, response=response)
+    written = dict(re.findall(r"data\.max_(prompt|response)_length=(\d+)", str(told.value)))
+    prompt, response = int(written.get("prompt", prompt)), int(written["response"])
+    assert prompt + response + behind == 600
+    preflight_models.check_context(**read, needed=600, prompt=prompt, response=response)
 
 
 def test_groups_of_one_row_are_warned_of(cpu_config):

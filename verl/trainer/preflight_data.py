@@ -126,7 +126,7 @@ def count_fitting(data: Mapping[str, Any], tokenizer: Callable[[], Any], *, most
             if fitting == most:
                 break
     except ConfigError:
-        return (min(rows, most) + 1) // 2
+        return min((rows + 1) // 2, most)
     if is_sample:
         fitting = (rows * fitting // max(seen, 1) + 1) // 2
     # Where none fits, a check says so.

@@ -167,12 +167,18 @@ def _ranks_to_resume(chosen: Choices) -> int | None:
 def _rows(chosen: Choices, plain: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int | None:
     """Prompts of the data that are short enough, counted up to the usual batch; None where that cannot be known."""
     from verl.trainer.preflight import quiet
+    from verl.trainer.preflight_models import check_model
     from verl.trainer.preflight_templates import policy_tokenizer
+
+    def tokenizer() -> Any:
+        # Where the hub cannot be reached, it turns to the cache.
+        check_model("actor_rollout_ref.model.path", plain["actor_rollout_ref"]["model"]["path"])
+        return policy_tokenizer(plain, reward)
 
     data = dict(plain["data"]) | {"max_prompt_length": chosen.get(PROMPT) or USUAL[PROMPT]}
     # What is wrong with data and model is told by the checks.
     with contextlib.suppress(ConfigError, OSError, KeyError, TypeError, ValueError, AttributeError), quiet():
-        return count_fitting(data, lambda: policy_tokenizer(plain, reward), most=USUAL[BATCH])
+        return count_fitting(data, tokenizer, most=USUAL[BATCH])
     return None
 
 
