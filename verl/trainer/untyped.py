@@ -206,7 +206,7 @@ def _batches(chosen: Choices, rows: int | None) -> None:
         # With the least of all a check finds the typed size that is too large.
         chosen.set(BATCH, next((pair[0] for pair in found if pair), math.lcm(step, mini or 1)))
     if chosen.counts(BATCH):
-        chosen.set(MINI, _mini_batch(chosen, chosen.get(BATCH), units, n, split))
+        chosen.set(MINI, _mini_batch(chosen, chosen.get(BATCH), (in_mini, step)))
 
 
 def _pieces(chosen: Choices) -> tuple[list[str], list[str]]:
@@ -243,7 +243,7 @@ def _batch_and_mini(mini: int | None, in_mini: int, in_batch: int, rows: int | N
     return max((pair for pair in pairs if pair[0]), default=None)
 
 
-def _mini_batch(chosen: Choices, batch: int, units: Sequence[tuple[int, int]], n: int, split: int) -> int:
+def _mini_batch(chosen: Choices, batch: int, units: Sequence[int]) -> int:
     """The largest part of the batch up to the usual one; else the next larger part; else what leaves least over."""
     largest = min(USUAL[MINI], batch)
     # In one process nothing fills up a mini-batch.
@@ -252,13 +252,11 @@ def _mini_batch(chosen: Choices, batch: int, units: Sequence[tuple[int, int]], n
     usual = [size for size in reversed(parts) if largest // 4 <= size <= largest]
     larger = [size for size in parts if largest < size <= beyond]
     uneven = sorted(range(largest, 0, -1), key=lambda size: (size <= largest // 2, -batch % size, -size))
-    for in_mini, in_batch in units:
+    for unit in units:
         for sizes in (usual, larger, uneven, reversed(parts)):
-            for size in sizes:
-                # A batch is filled up to whole mini-batches.
-                whole = -(-batch * n // math.lcm(split, size * n)) * math.lcm(split, size * n)
-                if size % in_mini == 0 and whole % (n * in_batch) == 0:
-                    return size
+            found = next((size for size in sizes if size % unit == 0), None)
+            if found is not None:
+                return found
     return largest
 
 
