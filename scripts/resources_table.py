@@ -92,14 +92,18 @@ def planned(composed: DictConfig, machine: Machine) -> str:
     config = copy.deepcopy(composed)
     filled = fill_in(config, machine)
     if filled.refusal is not None:
-        ways = filled.refusal.rpartition("; write ")[2].split(", or ")
-        short = [way.split(" ")[0].rpartition(".")[2] if "=" in way else way for way in ways]
-        return "refused: " + " or ".join(f"`{way}`" if "=" in way else way for way in short)
+        ways = re.split("; (?:write|take) ", filled.refusal)[-1].split(", or ")
+        return "refused: " + " or ".join(f"`{short(way)}`" if "=" in way else way for way in ways)
     chosen = Choices(config)
     held = [float(re.search(r"\s([\d.]+) of", line)[1]) for line in filled.lines if " of " in line]  # type: ignore[index]
     offload = ", offload" if chosen.get(PARAM) or chosen.get(OPTIMIZER) else ""
     settings = f"{chosen.get(SHARE):.2f} + {chosen.get(HELPER_SHARE):.2f}; {chosen.get(MICRO)}"
     return f"{chosen.get(SCHEDULE)}{offload}; {settings}; {held[0]:.1f} and {held[1]:.1f} GiB"
+
+
+def short(way: str) -> str:
+    """Keys to write, without their nodes and what they do."""
+    return " ".join(one.rpartition(".")[2] for one in way.partition(" (")[0].split(" "))
 
 
 def lines() -> Iterator[str]:

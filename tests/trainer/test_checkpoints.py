@@ -198,5 +198,9 @@ def test_gpus_that_nobody_typed_are_those_of_the_checkpoint(tmp_path: Path) -> N
     assert config.trainer.n_gpus_per_node == 2
     config = composed("classmate_cot_ppo_trainer", "gpu", f"trainer.default_local_dir={tmp_path}/run", machine=there)
     assert config.trainer.n_gpus_per_node == 2
+    for way in (resume, [f"trainer.default_local_dir={tmp_path}/run"]):
+        config = composed("classmate_cot_ppo_trainer", "cpu", *way)
+        assert config.trainer.n_gpus_per_node == config.ray_kwargs.ray_init.num_gpus == 2
+    assert composed("classmate_cot_ppo_trainer", "cpu").trainer.n_gpus_per_node == 1
     config = composed("classmate_cot_ppo_trainer", "gpu", *resume, machine=Machine(gpus=1, gpu_gib=79.2))
     assert config.trainer.n_gpus_per_node == 1, "there are no two; the start refuses in one line"

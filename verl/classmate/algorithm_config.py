@@ -227,3 +227,15 @@ def rollout_correction(config: Mapping[str, Any], reward: ClassmateRewardModelCo
     )
     require(told, f"{where} needs the rollout engine's log-probs; write {log_probs}=true")
     return {"rollout_is": "token", "rollout_is_threshold": cap}
+
+
+def group_notes(config: Mapping[str, Any]) -> list[str]:
+    """A line for a person where rows are compared within their group, and each group is one row."""
+    algorithm, rollouts = config["algorithm"], config["actor_rollout_ref"]["rollout"]["n"]
+    name, singletons = algorithm["adv_estimator"], algorithm.get("singleton_group")
+    if rollouts != 1 or singletons != "zero" or name not in (*OUR_ESTIMATORS, *GROUP_ESTIMATORS):
+        return []
+    return [
+        f"warning: actor_rollout_ref.rollout.n=1 leaves {name} nothing to compare a row with: all advantages are 0; "
+        "write actor_rollout_ref.rollout.n=8, or algorithm.adv_estimator=reinforce_plus_plus"
+    ]

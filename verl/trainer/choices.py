@@ -155,6 +155,11 @@ def rows_of_rank(chosen: Choices) -> tuple[int, int] | None:
     return max(1, rows // split), max(1, total // split)
 
 
+def prompts_that_split(pieces: int, rollouts: int) -> int:
+    """The fewest prompts whose rows, so many of each, split into so many equal pieces."""
+    return pieces // math.gcd(pieces, rollouts)
+
+
 def divisor(number: int, most: int) -> int:
     """The largest divisor of a number that is at most `most`."""
     return next(divisor for divisor in range(min(number, most), 0, -1) if number % divisor == 0)

@@ -43,6 +43,9 @@ MANY_ROWS, FEW_ROWS = 32, 4
 ROWS = (256, 192, 128, 96, 64, 48, MANY_ROWS, 24, 16, 12, 8, 6, FEW_ROWS)
 """Full rows that are tried, most first; vLLM runs 256 at once."""
 
+NO_KEY_HELPS = "a smaller policy, fewer classmates, or GPUs with more memory"
+"""What to take where nothing can be written."""
+
 _LAYER_WIDTHS = 12
 """Tensors of the model's width that a layer holds for a token, beside six of its MLP's."""
 
@@ -96,6 +99,8 @@ class Job:
 
     gpus: int
     """Ranks of the trainer."""
+    nodes: int = 1
+    """`trainer.nnodes`, over which they are spread."""
     gpu_gib: float
     """Memory of each GPU."""
     policy: EngineNeed
@@ -381,7 +386,7 @@ def working_gib(job: Job, tokens: int) -> float:
 
 
 def advice(job: Job) -> list[str]:
-    """What would make a job fit that does not, as keys to write; each alone does."""
+    """What would make a job fit that does not, each alone: keys to write, or where none does, what to take."""
     found = []
     open_job = dataclasses.replace(
         job,
@@ -402,7 +407,9 @@ def advice(job: Job) -> list[str]:
             continue
         more = dataclasses.replace(open_job, gpus=gpus, rows_of_rank=max(1, job.rows_of_rank // factor))
         if job.shards is None and choose(more).fits:
-            found.append(f"trainer.n_gpus_per_node={gpus}" if gpus <= 8 else f"trainer.nnodes={gpus // 8}")
+            there = gpus % job.nodes == 0 and gpus // job.nodes <= 8
+            more_nodes = f"trainer.nnodes={gpus // 8} trainer.n_gpus_per_node=8"
+            found.append(f"trainer.n_gpus_per_node={gpus // job.nodes}" if there else more_nodes)
             break
     for shorter in (2, 4, 8):
         less = job.row_tokens - job.row_tokens // shorter
@@ -415,7 +422,7 @@ def advice(job: Job) -> list[str]:
         found.append(host)
     if not job.lora and choose(dataclasses.replace(open_job, lora=True)).fits:
         found.append("actor_rollout_ref.model.lora_rank=32 (adapters are trained)")
-    return found or ["a smaller policy, fewer classmates, or GPUs with more memory"]
+    return found or [NO_KEY_HELPS]
 
 
 def _with_shorter_rows(job: Job, less: int) -> Job:

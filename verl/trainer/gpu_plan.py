@@ -114,7 +114,9 @@ def refusal(plan: gpu_memory.Plan) -> str:
     else:
         shares = ", ".join(f"{one.name} {one.share:g}" for one in plan.cramped)
         why = f"the shares ({shares}) have room for weights and fewer than {gpu_memory.FEW_ROWS} full rows at once"
-    return f"GPU memory: {why}; {limit:.1f} can be used; write {', or '.join(gpu_memory.advice(job))}"
+    ways = gpu_memory.advice(job)
+    verb = "take" if ways == [gpu_memory.NO_KEY_HELPS] else "write"
+    return f"GPU memory: {why}; {limit:.1f} can be used; {verb} {', or '.join(ways)}"
 
 
 def _job(
@@ -172,6 +174,7 @@ def _job(
     schedule = chosen.get(SCHEDULE)
     job = Job(
         gpus=gpus,
+        nodes=plain["trainer"]["nnodes"],
         gpu_gib=machine.gpu_gib,
         policy=EngineNeed(
             name="policy",

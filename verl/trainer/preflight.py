@@ -22,6 +22,7 @@ from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.errors import ConfigError
 from verl.trainer import preflight_agents, preflight_data, preflight_judges, preflight_models, preflight_templates
 from verl.trainer.checkpoints import check_ranks, checkpoint_to_resume, latest_step
+from verl.trainer.choices import prompts_that_split
 from verl.trainer.loggers import check_loggers
 from verl.trainer.resource_plan import certain_memory_gib, memory_gib, needed_gpus, needed_ray_cpus
 from verl.workers.classmate_placement import (
@@ -39,6 +40,8 @@ from verl.workers.classmate_placement import (
 _SUPPORTED_STRATEGIES = ("fsdp", "fsdp2")
 _SUPPORTED_ROLLOUTS = ("hf", "vllm")
 
+_SHARE = "actor_rollout_ref.rollout.gpu_memory_utilization"
+
 _AT_LEAST_ONE = (
     "data.train_batch_size",
     "data.max_prompt_length",
@@ -46,6 +49,7 @@ _AT_LEAST_ONE = (
     "actor_rollout_ref.rollout.n",
     "actor_rollout_ref.rollout.agent.num_workers",
     "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "actor_rollout_ref.actor.ppo_epochs",
     "trainer.n_gpus_per_node",
     "trainer.nnodes",
     "trainer.total_epochs",
@@ -59,6 +63,12 @@ _NULL_OR_AT_LEAST_ONE = (
     "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
     "actor_rollout_ref.rollout.max_model_len",
+    "actor_rollout_ref.actor.ulysses_sequence_parallel_size",
+    "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size",
+    "actor_rollout_ref.ref.ulysses_sequence_parallel_size",
+    "critic.ulysses_sequence_parallel_size",
+    "critic.ppo_epochs",
+    "critic.ppo_micro_batch_size_per_gpu",
     "trainer.total_training_steps",
 )
 """Keys that may be null too."""
@@ -101,8 +111,10 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
     check_debug(config, reward)
     check_devices(config, reward)
     check_batch_sizes(config)
+    check_engine_settings(config)
     check_loggers(_get(config, "trainer.logger"))
     custom = preflight_data.custom_scale(config, reward)
+    check_rows(config)
     preflight_data.check_files(config["data"], verified=custom is None)
     if custom is None:
         preflight_data.check_sandbox(config["data"], reward)
@@ -224,6 +236,45 @@ def _sequence_parallel(trained: Mapping[str, Any]) -> int:
     return max(node.get("ulysses_sequence_parallel_size") or 1 for node in nodes)
 
 
+def check_engine_settings(config: Mapping[str, Any]) -> None:
+    """What the policy's engine and batches that grow by tokens have room for.
+
+    Raises:
+        ConfigError: naming the key and what to write instead.
+    """
+    share = _get(config, _SHARE)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise ConfigError(
+            f"{_SHARE}={share} is no part of a GPU; write {_SHARE}=0.5, or another between 0 and 1, or null"
+        )
+    data, nodes = config["data"], config["actor_rollout_ref"]
+    row = data["max_prompt_length"] + data["max_response_length"]
+    key = "actor_rollout_ref.rollout.max_model_len"
+    if (limit := nodes["rollout"]["max_model_len"]) is not None and limit < row:
+        raise ConfigError(
+            f"{key}={limit} does not hold data.max_prompt_length + data.max_response_length = {row} tokens; write "
+            f"{key}={row}, or null"
+        )
+    critic = config["critic"] if config["algorithm"]["adv_estimator"] == "gae" else {}
+    by_tokens = (
+        ("actor_rollout_ref.actor.ppo_max", nodes["actor"], "use_dynamic_bsz", True),
+        ("actor_rollout_ref.rollout.log_prob_max", nodes["rollout"], "log_prob_use_dynamic_bsz", True),
+        ("actor_rollout_ref.ref.log_prob_max", nodes["ref"], "log_prob_use_dynamic_bsz", nodes["actor"]["use_kl_loss"]),
+        ("critic.ppo_max", critic, "use_dynamic_bsz", bool(critic)),
+    )
+    for name, node, switch, is_used in by_tokens:
+        key = f"{name}_token_len_per_gpu"
+        tokens = node.get(key.rpartition(".")[2])
+        # The ranks that share a sequence share its tokens.
+        width = _sequence_parallel(nodes["actor"] if name.startswith("actor_rollout_ref") else node)
+        needed = -(-row // width)
+        if is_used and node.get(switch) and (type(tokens) is not int or tokens < needed):
+            raise ConfigError(
+                f"{key}={tokens} does not hold the longest row, {needed} tokens on a GPU (data.max_prompt_length + "
+                f"data.max_response_length); write {key}={needed} or more"
+            )
+
+
 def check_debug(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
     """What one process without Ray cannot do.
 
@@ -319,7 +370,64 @@ def check_batch_sizes(config: Mapping[str, Any]) -> None:
             f"actor_rollout_ref.actor.ppo_mini_batch_size={mini} is larger than data.train_batch_size={train}; "
             f"write actor_rollout_ref.actor.ppo_mini_batch_size={train} or less"
         )
+    _check_ranks_share_rows(config)
     _check_micro_batches(config)
+
+
+def _check_ranks_share_rows(config: Mapping[str, Any]) -> None:
+    """As upstream asserts, in words of its own: every rank gets as many rows."""
+    nodes = config["actor_rollout_ref"]
+    rollouts, ranks = nodes["rollout"]["n"], config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
+    step = prompts_that_split(ranks, rollouts)
+    # The ranks that share a sequence share its rows.
+    split = ranks // _sequence_parallel(nodes["actor"])
+    sizes = [("actor_rollout_ref.actor.ppo_mini_batch_size", nodes["actor"]["ppo_mini_batch_size"], split)]
+    if not nodes["actor"]["use_dynamic_bsz"]:
+        sizes.insert(0, ("data.train_batch_size", config["data"]["train_batch_size"], ranks))
+    for key, size, pieces in sizes:
+        if size * rollouts % pieces:
+            raise ConfigError(
+                f"{key}={size} x actor_rollout_ref.rollout.n={rollouts} = {size * rollouts} rows do not split over "
+                f"{pieces} ranks; write {key}={max(size - size % step, step)}, or another multiple of {step}"
+            )
+
+
+def check_rows(config: Mapping[str, Any]) -> None:
+    """The data have a batch that splits over the ranks, and a mini-batch; behind `check_batch_sizes`.
+
+    Raises:
+        ConfigError: with what would go.
+    """
+    rows = None
+    # What is wrong with the files is told by their own check.
+    with contextlib.suppress(ConfigError, TypeError):
+        rows = preflight_data.count_rows(config["data"], "train_files")
+    if not rows:
+        return
+    rollout, trainer, actor = (
+        config["actor_rollout_ref"]["rollout"],
+        config["trainer"],
+        config["actor_rollout_ref"]["actor"],
+    )
+    ranks = trainer["n_gpus_per_node"] * trainer["nnodes"]
+    step = prompts_that_split(ranks, rollout["n"])
+    if rows < step:
+        fewer = next(one for one in range(ranks, 0, -1) if prompts_that_split(one, rollout["n"]) <= rows)
+        nodes = "" if trainer["nnodes"] == 1 else " trainer.nnodes=1"
+        more = -(-rollout["n"] // ranks) * ranks
+        raise ConfigError(
+            f"data.train_files has {rows} rows, of which no batch x actor_rollout_ref.rollout.n={rollout['n']} splits "
+            f"over {ranks} ranks; write actor_rollout_ref.rollout.n={more} or trainer.n_gpus_per_node={fewer}{nodes}"
+        )
+    mini, batch = actor["ppo_mini_batch_size"], config["data"]["train_batch_size"]
+    if rows < batch and config["data"]["train_max_samples"] <= 0:
+        fitting = rows - rows % step
+        key = "actor_rollout_ref.actor.ppo_mini_batch_size"
+        too_large, smaller = (f" and {key}={mini}", f" {key}={fitting}") if rows < mini else ("", "")
+        raise ConfigError(
+            f"data.train_files has {rows} rows, fewer than data.train_batch_size={batch}{too_large}; write "
+            f"data.train_batch_size={fitting}{smaller}"
+        )
 
 
 def _check_micro_batches(config: Mapping[str, Any]) -> None:
@@ -331,22 +439,24 @@ def _check_micro_batches(config: Mapping[str, Any]) -> None:
     mini = actor["ppo_mini_batch_size"] * rollout["n"]
     unit = math.lcm(ranks, mini)
     rows = -(-config["data"]["train_batch_size"] * rollout["n"] // unit) * unit
-    if mini % ranks:
-        raise ConfigError(
-            f"actor_rollout_ref.actor.ppo_mini_batch_size x rollout.n = {mini} rows do not split over {ranks} ranks; "
-            f"write a mini-batch size that is a multiple of {ranks}"
-        )
-    log_prob = "log_prob_micro_batch_size_per_gpu"
+    log_prob, ppo = "log_prob_micro_batch_size_per_gpu", "ppo_micro_batch_size_per_gpu"
+    policy, critic = "actor_rollout_ref", config["critic"]
     checks = (
-        ("actor.ppo_micro_batch_size_per_gpu", actor["ppo_micro_batch_size_per_gpu"], mini, actor["use_dynamic_bsz"]),
-        (f"rollout.{log_prob}", rollout[log_prob], rows, rollout["log_prob_use_dynamic_bsz"]),
-        (f"ref.{log_prob}", ref[log_prob], rows, ref["log_prob_use_dynamic_bsz"] or not actor["use_kl_loss"]),
+        (f"{policy}.actor.{ppo}", actor[ppo], mini, actor["use_dynamic_bsz"]),
+        (f"{policy}.rollout.{log_prob}", rollout[log_prob], rows, rollout["log_prob_use_dynamic_bsz"]),
+        (f"{policy}.ref.{log_prob}", ref[log_prob], rows, ref["log_prob_use_dynamic_bsz"] or not actor["use_kl_loss"]),
+        (
+            f"critic.{ppo}",
+            critic[ppo],
+            mini,
+            critic["use_dynamic_bsz"] or config["algorithm"]["adv_estimator"] != "gae",
+        ),
     )
     for key, micro, total, exempt in checks:
         if not exempt and micro is not None and (total // ranks) % micro:
             raise ConfigError(
-                f"actor_rollout_ref.{key}={micro} does not divide the {total // ranks} rows of a rank (batch size x "
-                f"rollout.n); write actor_rollout_ref.{key}={math.gcd(total // ranks, micro)}"
+                f"{key}={micro} does not divide the {total // ranks} rows of a rank (batch size x rollout.n); write "
+                f"{key}={math.gcd(total // ranks, micro)}"
             )
 
 
@@ -491,14 +601,20 @@ def _check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
             trust_remote_code=trust,
         )
 
-    preflight_models.check_context(key, model["path"], data["max_prompt_length"] + data["max_response_length"])
+    prompt, response = data["max_prompt_length"], data["max_response_length"]
+    preflight_models.check_context(key, model["path"], prompt + response, prompt=prompt, response=response)
     needed = reward.classmate_generation_configs.context_length(
         max_prompt_length=data["max_prompt_length"], max_response_length=data["max_response_length"]
     )
     for index, spec in enumerate(reward.classmates):
         if not remote[index]:
             preflight_models.check_context(
-                f"reward_model.classmates[{index}].model", spec.model, needed, classmate=True
+                f"reward_model.classmates[{index}].model",
+                spec.model,
+                needed,
+                prompt=prompt,
+                response=response,
+                classmate=True,
             )
     check_live_context(config, reward, needed)
 

@@ -8,7 +8,7 @@ prompts fits (one for validation), since those that do not are left out later wi
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -82,7 +82,8 @@ def _check_batch(data: Mapping[str, Any], rows: int) -> None:
         return
     if rows < batch:
         raise ConfigError(
-            f"data.train_files has {rows} rows, fewer than data.train_batch_size={batch}; write a smaller batch"
+            f"data.train_files has {rows} rows, fewer than data.train_batch_size={batch}; write data.train_batch_size="
+            f"{rows} or less"
         )
     raise ConfigError(
         f"data.train_max_samples={most} keeps fewer rows than data.train_batch_size={batch}; write {batch} or more, or "
@@ -100,6 +101,36 @@ def count_rows(data: Mapping[str, Any], key: str) -> int | None:
         return None
     total = sum(_open(key, name)[0] for name in names)
     return _kept(total, data["train_max_samples" if key == "train_files" else "val_max_samples"])
+
+
+def count_fitting(data: Mapping[str, Any], tokenizer: Callable[[], Any], *, most: int) -> int | None:
+    """Training prompts of `count_rows` that are not left out as too long; counted up to `most`.
+
+    Where that is not certain (the policy's tokenizer is not to be had, or rows are a sample), fewer.
+
+    Args:
+        data: the node `data`.
+        tokenizer: gives the policy's; called where lengths count.
+        most: more are not looked for.
+    """
+    rows = count_rows(data, "train_files")
+    if rows is None or not data["filter_overlong_prompts"]:
+        return None if rows is None else min(rows, most)
+    names = data_files(data, "train_files")
+    is_sample = rows < sum(_open("train_files", name)[0] for name in names)
+    seen = fitting = 0
+    try:
+        for length in _lengths(data, names, tokenizer()):
+            seen += 1
+            fitting += length <= data["max_prompt_length"]
+            if fitting == most:
+                break
+    except ConfigError:
+        return min((rows + 1) // 2, most)
+    if is_sample:
+        fitting = (rows * fitting // max(seen, 1) + 1) // 2
+    # Where none fits, a check says so.
+    return min(fitting, most) or min(rows, most)
 
 
 def _kept(rows: int, most: int) -> int:

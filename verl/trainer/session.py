@@ -16,7 +16,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from verl.classmate.algorithm_config import rollout_correction
+from verl.classmate.algorithm_config import group_notes, rollout_correction
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.seeds import fresh_engine_seed, sends_seed
 from verl.trainer import loggers, preflight_data
@@ -34,7 +34,7 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
         folder: the run's folder.
         trainer_name: name in upstream's trainer registry.
     """
-    notes = preflight_data.custom_reward_notes(config, reward)
+    notes = [*preflight_data.custom_reward_notes(config, reward), *group_notes(config)]
     if config.trainer.device == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     OmegaConf.resolve(config)

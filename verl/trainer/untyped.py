@@ -11,7 +11,7 @@ once, before anything is checked; only what was typed can then be refused.
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,12 @@ from verl.trainer.choices import (
     Filled,
     Machine,
     divisor,
+    prompts_that_split,
     rows_of_rank,
     sequence_parallel,
 )
 from verl.trainer.gpu_plan import plan_memory, this_machine
-from verl.trainer.preflight_data import count_rows
+from verl.trainer.preflight_data import count_fitting
 from verl.workers.classmate_placement import dedicated_gpus, engines, trainer_gpus
 from verl.workers.classmate_remote import with_hosted
 
@@ -63,10 +64,11 @@ def fill_in(config: DictConfig, machine: Machine | None = None) -> Filled:
     on_gpu = chosen.get("trainer.device") == "cuda"
     if machine is None and on_gpu:
         machine = this_machine()
-    _deprecated_micro_batches(chosen)
     _lengths(chosen, reward)
-    _gpus(chosen, reward, machine)
-    _batches(chosen, plain["data"])
+    rows = _rows(chosen, plain, reward) if BATCH in chosen.open else None
+    _gpus(chosen, reward, machine, rows)
+    _deprecated_micro_batches(chosen)
+    _batches(chosen, rows)
     filled = Filled(lines=[])
     if on_gpu:
         spread = trainer_gpus(config) if chosen.counts(GPUS, "trainer.nnodes") else 1
@@ -121,15 +123,20 @@ def _positions(path: Any) -> int | None:
     return None
 
 
-def _gpus(chosen: Choices, reward: ClassmateRewardModelConfig, machine: Machine | None) -> None:
-    """As many GPUs as there are, or as what was typed splits over; a checkpoint's number where a run goes on there."""
-    if GPUS not in chosen.open or machine is None or not chosen.counts("trainer.nnodes"):
+def _gpus(chosen: Choices, reward: ClassmateRewardModelConfig, machine: Machine | None, prompts: int | None) -> None:
+    """As many GPUs as there are, or as what was typed splits over; a checkpoint's number where a run goes on there.
+
+    On the CPU, where `machine` is None, any number of ranks is there.
+    """
+    if GPUS not in chosen.open or not chosen.counts("trainer.nnodes"):
         return
     nodes = chosen.get("trainer.nnodes")
-    there = max(1, machine.gpus - dedicated_gpus(reward, "cuda"))
+    there = max(1, machine.gpus - dedicated_gpus(reward, "cuda")) if machine is not None else None
     saved = _ranks_to_resume(chosen)
-    if saved is not None and saved % nodes == 0 and saved // nodes <= there:
+    if saved is not None and saved % nodes == 0 and (there is None or saved // nodes <= there):
         chosen.set(GPUS, saved // nodes)
+        return
+    if there is None:
         return
     widths = [engine.width for engine in engines(reward) if not engine.dedicated]
     widths += [chosen.get(f"{ROLLOUT}.tensor_model_parallel_size") or 1]
@@ -137,7 +144,9 @@ def _gpus(chosen: Choices, reward: ClassmateRewardModelConfig, machine: Machine 
     fitting = (
         gpus
         for gpus in range(there, 0, -1)
-        if not any(gpus * nodes % width for width in widths) and not any(count % (gpus * nodes) for count in rows)
+        if not any(gpus * nodes % width for width in widths)
+        and not any(count % (gpus * nodes) for count in rows)
+        and (prompts is None or prompts_that_split(gpus * nodes, chosen.get(f"{ROLLOUT}.n")) <= prompts)
     )
     chosen.set(GPUS, next(fitting, there))
 
@@ -155,43 +164,99 @@ def _ranks_to_resume(chosen: Choices) -> int | None:
     return None
 
 
-def _batches(chosen: Choices, data: Mapping[str, Any]) -> None:
-    """Batch and mini-batch divide one another and split over the ranks."""
-    if not chosen.counts(f"{ROLLOUT}.n", "trainer.nnodes") or not (chosen.counts(GPUS) or GPUS in chosen.open):
-        return
-    ranks = (chosen.get(GPUS) or USUAL[GPUS]) * chosen.get("trainer.nnodes")
-    # So many prompts have rows that split over the ranks.
-    step = ranks // math.gcd(ranks, chosen.get(f"{ROLLOUT}.n"))
-    mini = chosen.get(MINI) if chosen.counts(MINI) else None
-    if BATCH in chosen.open:
-        step_of_batch = math.lcm(step, mini or 1)
-        most = max(USUAL[BATCH], mini or 0)
-        rows = _rows_of(data)
-        if rows is not None and rows < most:
-            # Half of a small set, so that some prompts may be left out as too long.
-            most = max(1, 1 << (rows.bit_length() - 1), mini or 0)
-        chosen.set(BATCH, max(most - most % step_of_batch, step_of_batch))
-    if chosen.counts(BATCH):
-        chosen.set(MINI, _mini_batch(chosen, chosen.get(BATCH), step, ranks))
+def _rows(chosen: Choices, plain: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int | None:
+    """Prompts of the data that are short enough, counted up to the usual batch; None where that cannot be known."""
+    from verl.trainer.preflight import quiet
+    from verl.trainer.preflight_models import check_model
+    from verl.trainer.preflight_templates import policy_tokenizer
 
+    def tokenizer() -> Any:
+        # Where the hub cannot be reached, it turns to the cache.
+        check_model("actor_rollout_ref.model.path", plain["actor_rollout_ref"]["model"]["path"])
+        return policy_tokenizer(plain, reward)
 
-def _rows_of(data: Mapping[str, Any]) -> int | None:
-    with contextlib.suppress(ConfigError, TypeError, KeyError, OSError):
-        return count_rows(data, "train_files")
+    data = dict(plain["data"]) | {"max_prompt_length": chosen.get(PROMPT) or USUAL[PROMPT]}
+    # What is wrong with data and model is told by the checks.
+    with contextlib.suppress(ConfigError, OSError, KeyError, TypeError, ValueError, AttributeError), quiet():
+        return count_fitting(data, tokenizer, most=USUAL[BATCH])
     return None
 
 
-def _mini_batch(chosen: Choices, batch: int, step: int, ranks: int) -> int:
-    """The largest part of the batch up to the usual one that splits over the ranks and into typed micro-batches."""
+def _batches(chosen: Choices, rows: int | None) -> None:
+    """A batch is a few large mini-batches; both split over the ranks and into what was typed.
+
+    Args:
+        chosen: the config; a typed size with which nothing goes is left to the checks.
+        rows: prompts that there are, at most the usual batch.
+    """
+    rollouts = f"{ROLLOUT}.n"
+    if not chosen.counts(rollouts, "trainer.nnodes") or not (chosen.counts(GPUS) or GPUS in chosen.open):
+        return
+    n, ranks = chosen.get(rollouts), (chosen.get(GPUS) or USUAL[GPUS]) * chosen.get("trainer.nnodes")
+    split = max(1, ranks // sequence_parallel(chosen))
+    step = prompts_that_split(ranks, n)
+    in_mini, in_batch = (
+        math.lcm(step, *(prompts_that_split(split * chosen.get(key), n) for key in keys if chosen.counts(key)))
+        for keys in _pieces(chosen)
+    )
+    units = ((in_mini, in_batch), (in_mini, step), (step, in_batch), (step, step))
+    if BATCH in chosen.open:
+        mini = chosen.get(MINI) if chosen.counts(MINI) else None
+        found = (_batch_and_mini(mini, one, whole, rows) for one, whole in units)
+        # With the least of all a check finds the typed size that is too large.
+        chosen.set(BATCH, next((pair[0] for pair in found if pair), math.lcm(step, mini or 1)))
+    if chosen.counts(BATCH):
+        chosen.set(MINI, _mini_batch(chosen, chosen.get(BATCH), (in_mini, step)))
+
+
+def _pieces(chosen: Choices) -> tuple[list[str], list[str]]:
+    """Keys of micro-batches that divide the rows of a mini-batch, and of those that divide a batch's."""
+    of_mini, of_batch = [], []
+    if not chosen.get(f"{ACTOR}.use_dynamic_bsz"):
+        of_mini.append(MICRO)
+    if chosen.get("algorithm.adv_estimator") == "gae" and not chosen.get("critic.use_dynamic_bsz"):
+        of_mini.append("critic.ppo_micro_batch_size_per_gpu")
+    for key in LOG_PROB:
+        is_used = key.startswith(ROLLOUT) or chosen.get(f"{ACTOR}.use_kl_loss")
+        if is_used and not chosen.get(f"{key.rpartition('.')[0]}.log_prob_use_dynamic_bsz"):
+            of_batch.append(key)
+    return of_mini, of_batch
+
+
+def _batch_and_mini(mini: int | None, in_mini: int, in_batch: int, rows: int | None) -> tuple[int, int] | None:
+    """The largest mini-batch with which the batch is nearly as large as it may be, and that batch.
+
+    Args:
+        mini: the typed one.
+        in_mini: of so many prompts it is a multiple.
+        in_batch: of so many the batch is one.
+        rows: prompts that there are.
+    """
+    most = max(USUAL[BATCH], mini or 0, in_mini, in_batch)
+    most = most if rows is None else min(most, rows)
+    largest = max(USUAL[MINI], in_mini)
+    sizes = [mini] if mini is not None else range(in_mini, min(most, largest) + 1, in_mini)
+    pairs = [(most - most % math.lcm(size, in_batch), size) for size in sizes]
+    near = [pair for pair in pairs if pair[0] * 8 >= most * 7]
+    if near:
+        return max(near, key=lambda pair: pair[1])
+    return max((pair for pair in pairs if pair[0]), default=None)
+
+
+def _mini_batch(chosen: Choices, batch: int, units: Sequence[int]) -> int:
+    """The largest part of the batch up to the usual one; else the next larger part; else what leaves least over."""
     largest = min(USUAL[MINI], batch)
-    whole = [size for size in range(largest, 0, -1) if size % step == 0]
-    dividing = [size for size in whole if batch % size == 0]
-    micro = chosen.get(MICRO) if chosen.counts(MICRO) and not chosen.get(f"{ACTOR}.use_dynamic_bsz") else 1
-    rollouts, split = chosen.get(f"{ROLLOUT}.n"), ranks // sequence_parallel(chosen)
-    for sizes in ([size for size in dividing if size >= largest // 4], whole, dividing):
-        fitting = [size for size in sizes if size * rollouts // max(1, split) % micro == 0]
-        if fitting:
-            return fitting[0]
+    # In one process nothing fills up a mini-batch.
+    beyond = batch if chosen.get("debug") is True else min(batch, 2 * USUAL[MINI])
+    parts = [size for size in range(1, batch + 1) if batch % size == 0]
+    usual = [size for size in reversed(parts) if largest // 4 <= size <= largest]
+    larger = [size for size in parts if largest < size <= beyond]
+    uneven = sorted(range(largest, 0, -1), key=lambda size: (size <= largest // 2, -batch % size, -size))
+    for unit in units:
+        for sizes in (usual, larger, uneven, reversed(parts)):
+            found = next((size for size in sizes if size % unit == 0), None)
+            if found is not None:
+                return found
     return largest
 
 
