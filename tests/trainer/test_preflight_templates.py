@@ -298,7 +298,7 @@ def test_a_dropped_system_turn_is_told_without_the_option(world: World) -> None:
         file = world.write("train", ["u", chat])
         container, reward = world.config("qwen3", ("qwen3",), file, file, "reward_model.system_as_user=false")
         world.templated("classmate0", dropping)
-        with pytest.raises(ConfigError, match="leaves out text of the system turn.*system_as_user=true"):
+        with pytest.raises(ConfigError, match=r"leaves out text of the system turn.*system_as_user=true"):
             preflight_templates.check(container, reward)
         preflight_templates.check(*world.config("qwen3", ("qwen3",), file, file))
         preflight_data._sampled_chats.cache_clear()
