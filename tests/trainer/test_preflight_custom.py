@@ -35,7 +35,9 @@ def test_rows_of_any_source_are_taken_with_a_function_and_only_then(tmp_path: Pa
     data = {"train_files": rows, "val_files": rows, "train_max_samples": -1, "val_max_samples": -1}
     data |= {"train_batch_size": 1, "prompt_key": "prompt", "custom_cls": {"path": None}}
     preflight_data.check_files(data, verified=False)
-    with pytest.raises(ConfigError, match="no verifier for data_source 'my/own_set'"):
+    with pytest.raises(
+        ConfigError, match=r"no verifier for data_source 'my/own_set'.*reward\.custom_reward_function\.path=FILE\.py"
+    ):
         preflight_data.check_files(data)
 
 
@@ -75,6 +77,35 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], str]] = {
         "have no middle, from which an answer would count as correct",
     ),
     "broken": ("raise KeyError('x')\n", {}, "compute_score cannot be loaded .*; correct the path, the name or the fil"),
+    "syntax": ("x = 1\ndef compute_score(:\n", {}, r"SyntaxError: .*mine.py, line 2"),
+    "import": ("x = 1\nimport nonexistent_mod\n", {}, r"ModuleNotFoundError: .*nonexistent_mod.*, line 2\)"),
+    "exit": ("import sys\nsys.exit(0)\n" + UNKNOWN, {}, r"cannot be loaded \(SystemExit: 0, line 2\)"),
+    "no function": ("compute_score = 3\n", {}, "compute_score is 3, no function; name one by"),
+    "signature": (
+        "def compute_score(solution):\n    return 1.0\n",
+        {},
+        r"compute_score\(solution\) cannot be called with data_source, .*; write def compute_score\(data_source, ",
+    ),
+    "by position": (
+        UNKNOWN.replace("extra_info=None", "extra_info=None, /"),
+        {},
+        "cannot be called with data_source, solution_str, ground_truth, extra_info",
+    ),
+    "threshold above": (
+        UNKNOWN + "compute_score.reward_range = (-1, 1)\ncompute_score.main_correct_threshold = 5\n",
+        {},
+        "its main_correct_threshold is 5, outside the range of its scores, -1 to 1, .*; write a number in it",
+    ),
+    "threshold of the config": (
+        UNKNOWN,
+        {"custom_reward_range": [0, 10], "rewards": {"main_correct_threshold": -3.0}},
+        "configs.main_correct_threshold is -3, outside the range of its scores, 0 to 10",
+    ),
+    "threshold of an open range": (
+        UNKNOWN + "compute_score.main_correct_threshold = -1\n",
+        {"custom_reward_range": [0, None]},
+        "is -1, outside the range of its scores, 0 to inf",
+    ),
     "not there": ("", {}, "compute_score cannot be loaded"),
 }
 
@@ -101,3 +132,48 @@ def test_a_range_without_a_function_is_refused() -> None:
             {"reward": {"custom_reward_function": {"path": None}}}, reward(custom_reward_range=[0, 1])
         )
     assert preflight_data.custom_scale({"reward": {"custom_reward_function": None}}, reward()) is None
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None)",
+        "def compute_score(**given)",
+        "async def compute_score(solution_str, ground_truth, **rest)",
+        "def compute_score(data_source, solution_str, ground_truth, extra_info, scale)",
+    ],
+)
+def test_what_takes_the_arguments_passes(head: str, tmp_path: Path) -> None:
+    config = function(tmp_path, f"{head}:\n    return 1.0\n")
+    if "scale" in head:
+        with pytest.raises(ConfigError, match="missing a required argument: 'scale'"):
+            preflight_data.custom_scale(config, reward())
+        config["reward"]["custom_reward_function"]["reward_kwargs"] = {"scale": 2}
+    assert preflight_data.custom_scale(config, reward()) is not None
+
+
+@pytest.mark.parametrize(
+    ("bounds", "direction", "threshold", "fits"),
+    [
+        ([0, 10], "minimize", 10.0, True),
+        ([-1, 1], "minimize", -1.5, False),
+        ([None, 4], "maximize", -100.0, True),
+        ([None, 4], "maximize", 4.5, False),
+        ([None, 4], "minimize", -4.5, False),
+        ([None, 4], "minimize", 100.0, True),
+        ([2, None], "minimize", -2.0, True),
+        ([2, None], "minimize", -1.0, False),
+        (None, "maximize", 7.0, True),
+    ],
+)
+def test_a_threshold_lies_in_the_declared_range(
+    bounds: list | None, direction: str, threshold: float, fits: bool, tmp_path: Path
+) -> None:
+    """It is compared with the directed score: of two bounds low + high - x, else -x."""
+    keys = {"custom_reward_range": bounds, "reward_direction": direction}
+    typed = reward({"main_correct_threshold": threshold}, **keys)
+    if fits:
+        assert preflight_data.custom_scale(function(tmp_path), typed) is not None
+    else:
+        with pytest.raises(ConfigError, match="outside the range of its scores"):
+            preflight_data.custom_scale(function(tmp_path), typed)

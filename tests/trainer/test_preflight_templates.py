@@ -37,7 +37,47 @@ CHATS = {
     "ua": [FIRST, REPLY],
     "au": [REPLY, FIRST],
     "tool": [FIRST, {"role": "tool", "content": "7"}, SECOND],
+    "s": [SYSTEM],
+    "ss": [SYSTEM, {"role": "system", "content": "Use digits."}, FIRST],
+    "human": [{"role": "human", "content": "3 + 4?"}],
+    "User": [{"role": "User", "content": "3 + 4?"}],
+    "developer": [{"role": "developer", "content": "Be short."}, FIRST],
+    "tool last": [FIRST, {"role": "tool", "content": "7"}],
+    "twice": [FIRST, REPLY, FIRST],
+    "letter": [{"role": "system", "content": "a"}, FIRST],
+    "thought": [FIRST, {"role": "assistant", "content": "<think>\nadd\n</think>\n\nIt is 7."}, SECOND],
+    "only a thought": [FIRST, {"role": "assistant", "content": "<think>\nadd\n</think>"}, SECOND],
+    "spaced": [{"role": "user", "content": "  3\n\n\t+ 4?  \n"}],
+    "switch": [{"role": "system", "content": "Be short. /no_think"}, FIRST],
+    "blank system": [{"role": "system", "content": ""}, FIRST],
+    "none": [],
+    "null": [{"role": "user", "content": None}],
+    "null behind": [FIRST, {"role": "assistant", "content": None}, SECOND],
+    "blank": [{"role": "user", "content": " \n"}],
 }
+KNOWN_ROLES = (
+    "{% for m in messages %}{% if m.role in ('system', 'user', 'assistant') %}"
+    "{{ '<|' + m.role + '|>' + m.content + '\n' }}{% endif %}{% endfor %}<|assistant|>"
+)
+"""Of OLMo-2 and Phi: other roles are left out."""
+LAST_SYSTEM = (
+    "{% set ns = namespace(system='') %}{% for m in messages if m.role == 'system' %}{% set ns.system = m.content %}"
+    "{% endfor %}{{ ns.system }}{% for m in messages if m.role != 'system' %}"
+    "{% if m.role == 'user' %}{{ '<|User|>' + m.content }}{% endif %}"
+    "{% if m.role == 'assistant' %}{{ '<|Assistant|>' + m.content.split('</think>')[-1] }}{% endif %}"
+    "{% endfor %}<|Assistant|><think>\n"
+)
+"""Of R1: the last system turn counts."""
+SYSTEM_WITH_USER = (
+    "{% set ns = namespace(system='') %}{% for m in messages %}{% if m.role == 'system' and loop.first %}"
+    "{% set ns.system = m.content + '\n\n' %}{% elif m.role == 'user' %}"
+    "{{ '[INST]' + (ns.system if loop.last else '') + m.content + '[/INST]' }}"
+    "{% elif m.role == 'assistant' %}{{ m.content }}{% else %}{{ raise_exception('unknown role') }}{% endif %}"
+    "{% endfor %}"
+)
+"""Of Mistral: the system's text stands in the last user turn, and nowhere without one."""
+FIRST_TURN_ONLY = "{{ messages[0].content }}{% for m in messages[1:] if m.role == 'user' %}{{ m.content }}{% endfor %}"
+"""Answers of earlier turns are left out."""
 
 
 class World:
@@ -50,6 +90,12 @@ class World:
         with templated(TOKENIZERS[toy](), FAMILIES[family].template) as tokenizer:
             tokenizer.save_pretrained(self.folder / name)
         return self.folder / name
+
+    def templated(self, name: str, template: str) -> None:
+        """Gives a model another template."""
+        with templated(TOKENIZERS["byte_bpe"](), template) as tokenizer:
+            tokenizer.save_pretrained(self.folder / name)
+        preflight_templates.preflight_models.load_tokenizer.cache_clear()
 
     def write(self, name: str, chats: list[str], *, suffix: str = "parquet", last: str | None = None) -> Path:
         rows = [{"prompt": CHATS[chat]} for chat in chats] + ([{"prompt": CHATS[last]}] if last else [])
@@ -208,3 +254,112 @@ def test_a_policy_that_knows_no_markers_is_warned_of(world: World) -> None:
     assert line.startswith("warning: neither chat template nor vocabulary of the policy know <think>")
     plain = told(world, "qwen3", ("qwen3",), file, file, other, "reward_model.cot_format=plain", KEEP)
     assert plain == ["thoughts     parts are left open for classmate 0, to finish"]
+
+
+LOST = [
+    (SYSTEM_WITH_USER, "s", "system", 1, "write its role as user"),
+    (LAST_SYSTEM, "ss", "system", 1, "write the system turns as one"),
+    (KNOWN_ROLES, "human", "human", 1, "write its role as user"),
+    (KNOWN_ROLES, "User", "User", 1, "write its role as user"),
+    (LAST_SYSTEM, "User", "User", 1, "write its role as user"),
+    (KNOWN_ROLES, "developer", "developer", 1, "write its role as system"),
+    (KNOWN_ROLES, "tool last", "tool", 2, "write its role as user"),
+    (LAST_SYSTEM, "tool", "tool", 2, "write its role as user"),
+    (FIRST_TURN_ONLY, "uau", "assistant", 2, "name another model"),
+    (FIRST_TURN_ONLY, "twice", "assistant", 2, "name another model"),
+]
+
+
+@pytest.mark.parametrize(("template", "chat", "role", "turn", "advice"), LOST)
+@pytest.mark.parametrize("who", ["policy", "classmate1"])
+def test_a_turn_that_is_left_out_without_a_word_is_told(
+    world: World, template: str, chat: str, role: str, turn: int, advice: str, who: str
+) -> None:
+    """The run would train on prompts without the question, and end as a good one."""
+    train, val = world.write("train", ["u"] * 20), world.write("val", ["u"] * 20, last=chat)
+    container, reward = world.config("qwen2_5", ("qwen3", "qwen3"), train, val)
+    world.templated(who, template)
+    with pytest.raises(ConfigError) as refused:
+        preflight_templates.check(container, reward)
+    text = str(refused.value)
+    key = "actor_rollout_ref.model.path" if who == "policy" else "reward_model.classmates[1].model"
+    assert "\n" not in text
+    assert text.startswith(
+        f"{key}={world.folder / who}: its chat template leaves out text of the {role} turn (turn {turn}"
+    )
+    assert f"data.val_files={val}, row 20; " in text
+    assert advice in text
+
+
+def test_a_dropped_system_turn_is_told_without_the_option(world: World) -> None:
+    """Whatever its length: a letter is in every prompt."""
+    dropping = "{% for m in messages if m.role != 'system' %}{{ '<' + m.role + '>' + m.content }}{% endfor %}"
+    for chat in ("su", "letter"):
+        file = world.write("train", ["u", chat])
+        container, reward = world.config("qwen3", ("qwen3",), file, file, "reward_model.system_as_user=false")
+        world.templated("classmate0", dropping)
+        with pytest.raises(ConfigError, match=r"leaves out text of the system turn.*system_as_user=true"):
+            preflight_templates.check(container, reward)
+        preflight_templates.check(*world.config("qwen3", ("qwen3",), file, file))
+        preflight_data._sampled_chats.cache_clear()
+
+
+def test_a_turn_that_repeats_another_is_missed(world: World) -> None:
+    last = "{{ messages[-1].content }}{% for m in messages if m.role == 'assistant' %}{{ m.content }}{% endfor %}"
+    file = world.write("train", ["twice"])
+    container, reward = world.config("qwen3", ("qwen3",), file, file)
+    world.templated("policy", last)
+    with pytest.raises(ConfigError, match=r"leaves out text of the user turn \(turn 1 of 3\)"):
+        preflight_templates.check(container, reward)
+
+
+@pytest.mark.parametrize(
+    "template", [KNOWN_ROLES, LAST_SYSTEM, *(FAMILIES[name].template for name in ("qwen3", "gemma3"))]
+)
+def test_what_may_be_changed_of_a_turn(world: World, template: str) -> None:
+    """White space, thoughts of earlier turns, a switch that the template takes out."""
+    chats = ["u", "uau", "thought", "only a thought", "spaced", "blank system", "switch"]
+    file = world.write("train", chats)
+    container, reward = world.config("qwen3", ("qwen3",), file, file)
+    for who in ("policy", "classmate0"):
+        world.templated(who, template)
+    preflight_templates.check(container, reward)
+    world.templated(
+        "classmate0",
+        "{% for m in messages %}{{ '<' + m.role + '>' + m.content.replace('/no_think', '').rstrip() }}{% endfor %}",
+    )
+    preflight_templates.check(container, reward)
+
+
+@pytest.mark.parametrize(
+    ("chat", "reason"),
+    [
+        ("none", "no turns"),
+        ("null", "the user turn has content null"),
+        ("null behind", "the assistant turn has content null"),
+        ("blank", "no turn has a text"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_empty_prompts_are_of_the_data(world: World, chat: str, reason: str, suffix: str) -> None:
+    """Also behind hundreds of rows with the same roles."""
+    val = world.write("val", ["u", "uau"] * 150, suffix=suffix, last=chat)
+    train = world.write("train", ["u"])
+    container, reward = world.config("qwen3", ("gemma3",), train, val)
+    with pytest.raises(ConfigError) as refused:
+        preflight_templates.check(container, reward)
+    assert str(refused.value) == (
+        f"data.val_files={val}, row 300: its prompt is empty ({reason}); take the row out, or write its text"
+    )
+
+
+def test_a_system_turn_without_a_user_is_said(world: World) -> None:
+    alone, both = world.write("alone", ["s"]), world.write("both", ["s", "su"])
+    line = "roles        classmate 0 takes no system role: "
+    assert told(world, "qwen3", ("gemma2",), alone, alone) == [
+        f"{line}where no user turn follows, its text becomes one"
+    ]
+    assert told(world, "qwen3", ("gemma2",), both, both) == [
+        f"{line}its text stands in front of the user's turn",
+        f"{line}where no user turn follows, its text becomes one",
+    ]

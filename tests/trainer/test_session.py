@@ -112,3 +112,9 @@ def test_a_run_keeps_the_day_of_its_first_start(tmp_path: Path, monkeypatch: pyt
 def test_what_is_no_day_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"reward_model\.chat_date: .* is no day; write for instance 2026-01-31"):
         from_mapping({"chat_date": text}, require_classmates=False)
+
+
+@pytest.mark.parametrize("number", [20240229, 2024.5, True])
+def test_a_day_as_a_number_is_told_with_an_example(number: object) -> None:
+    with pytest.raises(ConfigError, match=r"chat_date: expected a string, got .*; write for instance 2026-01-31"):
+        from_mapping({"chat_date": number}, require_classmates=False)

@@ -439,7 +439,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
     system_as_user: bool = True
     """Where a chat template, the policy's or a classmate's, takes no system role: put its text in front of the user's
     turn, and make one turn of several in a row where roles must alternate. False: such rows are refused at start."""
-    chat_date: str | None = None
+    chat_date: str | None = field(default=None, metadata={"example": "2026-01-31"})
     """Day, YYYY-MM-DD, that chat templates are told which ask for it; null: the day of the run's first start. Kept in
     the run's config.yaml, so that prompts are the same when it is resumed or replayed."""
     cot_format: Literal["markers", "plain"] = "markers"

@@ -94,6 +94,14 @@ class RewardScale:
         """Whether a raw score is worse than what a row without an answer gets."""
         return self.lowest is not None and directed(score, self) < self.lowest
 
+    def is_above_highest(self, score: float) -> bool:
+        """Whether a raw score is better than the best, by more than rounding."""
+        best = self.high if self.direction == "maximize" else self.low
+        if best is None:
+            return False
+        rounding = 1e-6 * max(abs(best), abs(score))
+        return score > best + rounding if self.direction == "maximize" else score < best - rounding
+
     def turned(self, direction: Literal["maximize", "minimize"] | None) -> "RewardScale":
         """The same scores read in another direction (None: as it is).
 
@@ -138,6 +146,11 @@ def function_attributes(function: Callable[..., Any]) -> dict[str, Any]:
             raise ConfigError(f"reward.custom_reward_function: its {name} is {value!r}; write for instance {example}")
         found[name] = value
     return found
+
+
+def declares_range(function: Callable[..., Any], bounds: Sequence[float | None] | None) -> bool:
+    """Whether the range of a user's function is anybody's word: `reward_model.custom_reward_range`, or its own."""
+    return bool(bounds) or "reward_range" in function_attributes(function)
 
 
 def directed(score: float, scale: RewardScale) -> float:

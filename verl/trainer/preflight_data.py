@@ -7,8 +7,9 @@ prompts fits (one for validation), since those that do not are left out later wi
     >>> check_prompt_lengths(config["data"], tokenizer)
 """
 
+import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -16,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from verl.classmate.config import ClassmateRewardModelConfig
-from verl.classmate.errors import ConfigError
-from verl.classmate.scoring import RewardScale, function_attributes
+from verl.classmate.errors import ConfigError, reason_of
+from verl.classmate.scoring import RewardScale, declares_range, directed, function_attributes
 
 _KEYS = ("train_files", "val_files")
+
+_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
+"""By name, of a reward function."""
 
 _FIRST_ROWS = 8
 """Chats of each file that are looked at, whatever their roles."""
@@ -209,12 +213,14 @@ def agent_names(data: Mapping[str, Any], key: str) -> list[str]:
     found: set[str] = set()
     for name in data_files(data, key):
         if "://" not in name and "agent_name" in _open(key, name)[1].names:
-            found |= {str(value) for value in _column(Path(name), "agent_name") if value}
+            # A column of numbers says by NaN that there is none.
+            found |= {str(value) for value in _column(Path(name), "agent_name") if value and value == value}
     return sorted(found)
 
 
 def chat_samples(data: Mapping[str, Any]) -> list[Chat]:
-    """Prompts of the local files: the first few of each, and one of each sequence of roles that occurs in it.
+    """Prompts of the local files: the first few of each, and one of each sequence of roles, with and without text, that
+    occurs in it.
 
     Empty where a dataset class of the user's makes the rows.
     """
@@ -234,15 +240,56 @@ def _sampled_chats(name: str, prompt_key: str) -> tuple[tuple[int, tuple[Mapping
     """(row, messages) of a file; all roles are read, but only the samples' contents."""
     sampled, known, first = [], set(), 0
     for chats in _chunks(Path(name), prompt_key):
-        roles = chats.values.field("role").to_pylist()
+        turns = list(zip(chats.values.field("role").to_pylist(), _are_blank(chats.values), strict=True))
         bounds = chats.offsets.to_pylist()
         for i, (begin, end) in enumerate(pairwise(bounds)):
-            sequence = tuple(roles[begin:end])
+            sequence = tuple(turns[begin:end])
             if first + i < _FIRST_ROWS or sequence not in known:
                 sampled.append((first + i, tuple(chats[i].as_py() or ())))
             known.add(sequence)
         first += len(chats)
     return tuple(sampled)
+
+
+def _are_blank(turns: Any) -> list[bool]:
+    """Of turns as an Arrow array: whether each lacks a text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if turns.type.get_field_index("content") < 0:
+        return [True] * len(turns)
+    content = turns.field("content")
+    if pa.types.is_string(content.type) or pa.types.is_large_string(content.type):
+        return pc.equal(pc.utf8_trim_whitespace(content), "").fill_null(True).to_pylist()
+    return content.is_null().to_pylist()
+
+
+def check_chats(chats: Sequence[Chat]) -> None:
+    """Every prompt asks something.
+
+    Raises:
+        ConfigError: naming file and row.
+    """
+    for chat in chats:
+        reason = _empty(chat.messages)
+        if reason is not None:
+            raise ConfigError(
+                f"data.{chat.key}={chat.file}, row {chat.row}: its prompt is empty ({reason}); take the row out, or "
+                "write its text"
+            )
+
+
+def _empty(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why a prompt is empty; None if it is not."""
+    if not messages:
+        return "no turns"
+    for message in messages:
+        if message.get("content") is None and not message.get("tool_calls"):
+            return f"the {message.get('role')} turn has content null"
+    contents = [message.get("content") for message in messages]
+    if all(not content or (isinstance(content, str) and not content.strip()) for content in contents):
+        return "no turn has a text"
+    return None
 
 
 def has_question(key: str, name: str) -> bool:
@@ -265,7 +312,9 @@ def _check_data_sources(key: str, name: str) -> None:
         try:
             get_verifier(source)
         except ValueError as error:
-            raise ConfigError(f"data.{key}={name}: {error}") from error
+            raise ConfigError(
+                f"data.{key}={name}: {error}, or score its rows yourself by reward.custom_reward_function.path=FILE.py"
+            ) from error
 
 
 def check_lowest_scores(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
@@ -307,7 +356,32 @@ def custom_scale(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) 
                 "reward.custom_reward_function.path=FILE.py, or leave it out"
             )
         return None
-    return RewardScale.of_function(function, reward.custom_reward_range).turned(reward.reward_direction)
+    own = RewardScale.of_function(function, reward.custom_reward_range)
+    if declares_range(function, reward.custom_reward_range):
+        _check_threshold(
+            "reward.custom_reward_function: its main_correct_threshold", function_attributes(function), own
+        )
+        node = "reward_model.classmate_cot_reward_configs"
+        given = {"main_correct_threshold": reward.classmate_cot_reward_configs.main_correct_threshold}
+        _check_threshold(f"{node}.main_correct_threshold", given, own.turned(reward.reward_direction))
+    return own.turned(reward.reward_direction)
+
+
+def _check_threshold(name: str, given: Mapping[str, Any], scale: RewardScale) -> None:
+    """A directed score from which an answer counts as correct lies between the lowest and the highest."""
+    threshold = given.get("main_correct_threshold")
+    if threshold is None:
+        return
+    ends = [directed(end, scale) for end in (scale.low, scale.high) if end is not None]
+    low, high = min(ends, default=-math.inf), max(ends, default=math.inf)
+    if len(ends) == 1:
+        rises = (scale.high is None) == (scale.direction == "maximize")
+        low, high = (low, math.inf) if rises else (-math.inf, high)
+    if not low <= threshold <= high:
+        raise ConfigError(
+            f"{name} is {threshold:g}, outside the range of its scores, {low:g} to {high:g}, so that all answers or "
+            "none would count as correct; write a number in it"
+        )
 
 
 def check_custom_scale(scale: RewardScale, reward: ClassmateRewardModelConfig) -> None:
@@ -332,7 +406,7 @@ def check_custom_scale(scale: RewardScale, reward: ClassmateRewardModelConfig) -
 def custom_reward_notes(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> list[str]:
     """A line for a person where the range of a function's scores is nobody's word."""
     function = _custom_function(config)
-    if function is None or reward.custom_reward_range or "reward_range" in function_attributes(function):
+    if function is None or declares_range(function, reward.custom_reward_range):
         return []
     return [
         "warning: the range of reward.custom_reward_function is not known and taken as 0 to 1, of which a row without "
@@ -346,14 +420,37 @@ def _custom_function(config: Mapping[str, Any]) -> Any:
         return None
     from verl.utils.import_utils import load_extern_object
 
+    path, name = node["path"], node["name"]
     try:
-        return load_extern_object(module_path=node["path"], object_name=node["name"])
-    except Exception as error:
-        # The user's file may raise anything.
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        function = load_extern_object(module_path=path, object_name=name)
+    except (Exception, SystemExit) as error:
+        # The user's file may raise anything, and end the process.
         raise ConfigError(
-            f"reward.custom_reward_function.path={node['path']}: {node['name']} cannot be loaded ({reason}); correct "
+            f"reward.custom_reward_function.path={path}: {name} cannot be loaded ({reason_of(error, path)}); correct "
             "the path, the name or the file"
+        ) from error
+    if not callable(function):
+        raise ConfigError(
+            f"reward.custom_reward_function.path={path}: {name} is {function!r:.100}, no function; name one by "
+            "reward.custom_reward_function.name=NAME"
+        )
+    _check_signature(function, path, name, dict(node.get("reward_kwargs") or {}))
+    return function
+
+
+def _check_signature(function: Callable[..., Any], path: str, name: str, more: Mapping[str, Any]) -> None:
+    """The function takes what upstream calls it with."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # Of a compiled one nothing is known.
+    try:
+        signature.bind(**{**dict.fromkeys(_ARGUMENTS), **more})
+    except TypeError as error:
+        raise ConfigError(
+            f"reward.custom_reward_function.path={path}: {name}{signature!s:.100} cannot be called with "
+            f"{', '.join([*_ARGUMENTS, *more])} ({error}); write def {name}"
+            f"({', '.join([*_ARGUMENTS[:-1], 'extra_info=None', *more])})"
         ) from error
 
 

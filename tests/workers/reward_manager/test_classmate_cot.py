@@ -1,6 +1,7 @@
 """The reward manager: one verifier for main answer and classmates, and what is not an answer is never scored."""
 
 import asyncio
+import bdb
 import dataclasses
 import functools
 import math
@@ -238,6 +239,64 @@ def test_a_score_below_the_range_is_none_and_says_why(caplog: pytest.LogCaptureF
     assert scored.scores.raw_scores_VMS[0, 0, 0] == 1.0
     assert scored.scores.outcomes == (Outcome.ok, Outcome.judge_error)
     assert "custom_reward_range" in caplog.text
+
+
+def test_a_function_that_ends_the_process_is_a_failure_of_the_row() -> None:
+    def ends(**_: Any) -> float:
+        raise SystemExit(3)
+
+    of = manager(ends)
+    scored = asyncio.run(of.score(TASK, locate(RIGHT), answers("7", "8"), samples=1))
+    assert scored.scores.main_outcome is Outcome.judge_error
+    assert scored.main.error == "SystemExit: 3"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, bdb.BdbQuit])
+def test_a_user_who_ends_the_run_ends_it(error: type[BaseException]) -> None:
+    def asked(**_: Any) -> float:
+        raise error
+
+    coroutine = manager(asked).score(TASK, locate(RIGHT), [], samples=1)
+    with pytest.raises(error):
+        coroutine.send(None)
+
+
+@pytest.mark.parametrize("reply", [None, math.nan, math.inf, -math.inf, {"score": None}])
+def test_no_number_has_a_reason(reply: Any) -> None:
+    of = manager(lambda **_: reply)
+    scored = asyncio.run(of.score(TASK, locate(RIGHT), answers("7", "8"), samples=1))
+    assert scored.scores.main_outcome is Outcome.judge_error
+    assert "no finite number" in str(scored.main.error)
+    assert "no finite number" in str(scored.continuations[0].error)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "keys", "reply", "error"),
+    [
+        ((-1, 1), {}, 57.0, "the score 57 is better than the best (-1 to 1, to maximize)"),
+        (
+            (0, 10),
+            {"reward_direction": "minimize"},
+            -3.0,
+            "the score -3 is better than the best (0 to 10, to minimize)",
+        ),
+        ((0, None), {}, 1e9, None),
+        ((0, 1), {}, 1.0 + 1e-8, None),
+        (None, {}, 57.0, None),
+    ],
+)
+def test_a_score_above_a_declared_range_is_none_and_says_why(
+    bounds: tuple | None, keys: dict[str, Any], reply: float, error: str | None
+) -> None:
+    """Of an undeclared range only the lowest score matters, for which 0 is taken."""
+    of = manager(declared(lambda **_: reply, reward_range=bounds), **keys)
+    scored = asyncio.run(of.score(TASK, locate(RIGHT), [], samples=1))
+    if error is None:
+        assert (scored.main.score, scored.main.error) == (reply, None)
+    else:
+        assert scored.main.score is None
+        assert str(scored.main.error).startswith(error)
+        assert "write reward_model.custom_reward_range" in str(scored.main.error)
 
 
 def test_a_replaced_verifiers_scale_does_not_count() -> None:

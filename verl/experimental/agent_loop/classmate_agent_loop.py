@@ -280,7 +280,9 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         if kwargs.get(GREEDY_SESSION) == kwargs["session_id"]:
             sampling_params = dict(sampling_params)
             apply_greedy_sampling_params(sampling_params)
-        # Rows of other kinds may leave it empty where some name a loop.
+        # Rows of other kinds may leave it empty where some name a loop, in a column of numbers by NaN.
+        if agent_name != agent_name:
+            agent_name = None
         agent_name = agent_name or self.config.actor_rollout_ref.rollout.agent.default_agent_loop
         try:
             if agent_name not in SINGLE_TURN:

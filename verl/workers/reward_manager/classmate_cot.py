@@ -23,7 +23,15 @@ from verl.classmate import cot
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import VerifierError
 from verl.classmate.judge_config import JudgeSpec
-from verl.classmate.scoring import ClassmateScores, Continuation, Outcome, RewardScale, condition_factor, score_row
+from verl.classmate.scoring import (
+    ClassmateScores,
+    Continuation,
+    Outcome,
+    RewardScale,
+    condition_factor,
+    declares_range,
+    score_row,
+)
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RawRewardFn, RewardManagerBase
 from verl.protocol import DataProto
@@ -231,17 +239,29 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         except bdb.BdbQuit:
             # `q` at a breakpoint in a verifier ends the run, as it does anywhere else.
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             logger.exception("the verifier of %s failed", task.data_source)
             return Verdict(error=f"{type(error).__name__}: {error}")
         if score is None or not math.isfinite(score):
-            return Verdict()
-        if self.compute_score is not None and (scale := self._scale(task)).is_below_lowest(score):
+            return Verdict(error=f"the score is {score}, no finite number")
+        reason = None if self.compute_score is None else self._beyond_range(score, task)
+        if reason is not None:
+            logger.error("reward.custom_reward_function: %s", reason)
+            return Verdict(error=reason)
+        return Verdict(score=score)
+
+    def _beyond_range(self, score: float, task: RowTask) -> str | None:
+        """Why a user's function cannot give this score, by what is known of it; None if it can."""
+        scale, reason = self._scale(task), None
+        if scale.is_below_lowest(score):
             # Taken as it is, it would make not answering pay.
             reason = f"the score {score:g} is worse than that of a row without an answer ({scale.lowest:g}, directed)"
-            logger.error("reward.custom_reward_function: %s; write reward_model.custom_reward_range", reason)
-            return Verdict(error=f"{reason}; write reward_model.custom_reward_range")
-        return Verdict(score=score)
+        elif declares_range(self.compute_score, self.reward_config.custom_reward_range) and scale.is_above_highest(
+            score
+        ):
+            # The range is not the function's: its other end, which rows without an answer get, is as doubtful.
+            reason = f"the score {score:g} is better than the best ({scale.low} to {scale.high}, to {scale.direction})"
+        return f"{reason}; write reward_model.custom_reward_range" if reason else None
 
     async def _judge(self, verifier: BaseVerifier, task: RowTask, text: str, validate: bool) -> Verdict:
         """What the judge of training or validation makes of a text.

@@ -29,7 +29,7 @@ ROUNDING = 2.0**-30
 def gdpo_classmate(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     """Z k + Z' (1 - k) m in mode `classmate_partial`, Z m in mode `all` (spec 4.2). Returns (B, R)."""
     batch_norm = "none" if config.adv_estimator == "gdpo_wo_bn" else config.gdpo_batch_norm
-    parts = components(inputs, config, divide_by_std=config.gdpo_group_norm == "std", exact=batch_norm != "none")
+    parts = components(inputs, config, divide_by_std=config.gdpo_group_norm == "std")
     main_B = config.main_reward_weight * parts.main_B
     consistency_B = config.consistency_reward_weight * parts.consistency_B
     weight = config.classmate_reward_weight

@@ -44,9 +44,10 @@ def _fused_segments(inputs: AdvantageInputs, config: AdvantageConfig) -> tuple[t
     assert inputs.segment_reward_BK is not None
     weight = config.classmate_reward_weight
     main_share = 1 - weight if config.reward_fusion == "weighted_average" else 1.0
-    terms = [main_share * inputs.base_reward_B.unsqueeze(-1), weight * inputs.segment_reward_BK]
+    # In float64: what float32 rounds of a sum, nearly constant groups take for differences.
+    terms = [main_share * inputs.base_reward_B.double().unsqueeze(-1), weight * inputs.segment_reward_BK.double()]
     if inputs.consistency_reward_B is not None:
-        terms.append(config.consistency_reward_weight * inputs.consistency_reward_B.unsqueeze(-1))
+        terms.append(config.consistency_reward_weight * inputs.consistency_reward_B.double().unsqueeze(-1))
     fused_BK, size_BK = terms[0], terms[0].abs()
     for term_BK in terms[1:]:
         fused_BK, size_BK = fused_BK + term_BK, size_BK + term_BK.abs()

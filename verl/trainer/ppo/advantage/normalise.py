@@ -49,11 +49,9 @@ class Components:
     """bool; tokens that carry more than the main part."""
 
 
-def components(
-    inputs: AdvantageInputs, config: AdvantageConfig, *, divide_by_std: bool, exact: bool = False
-) -> Components:
+def components(inputs: AdvantageInputs, config: AdvantageConfig, *, divide_by_std: bool) -> Components:
     """Group-normalises every part of the reward (spec 4.1), with `classmate_advantage_clamp: non_neg_cl` applied."""
-    normalise = normaliser(config, divide_by_std=divide_by_std, exact=exact)
+    normalise = normaliser(config, divide_by_std=divide_by_std)
     if inputs.segment_BR is None:
         classmate_B = normalise(inputs.classmate_reward_B, inputs.classmate_rows_B, inputs.group_B)
         if config.classmate_advantage_clamp == "non_neg_cl":
@@ -97,7 +95,7 @@ def fused_size(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor
     return size_B
 
 
-def normaliser(config: AdvantageConfig, *, divide_by_std: bool, exact: bool = False) -> Normaliser:
+def normaliser(config: AdvantageConfig, *, divide_by_std: bool, exact: bool = True) -> Normaliser:
     """`group_normalise` with the options of `config`."""
 
     def normalise(
@@ -150,13 +148,13 @@ def group_normalise(
     divide_by_std: bool,
     singleton: str,
     size_B: torch.Tensor | None = None,
-    exact: bool = False,
+    exact: bool = True,
 ) -> torch.Tensor:
-    """A(x) of spec 4.1 over the valid rows of each group; 0 on all others. (B,), float32, or float64 if `exact`.
+    """A(x) of spec 4.1 over the valid rows of each group; 0 on all others. (B,), float64, or float32 if not `exact`.
 
-    The arithmetic is upstream's `compute_grpo_outcome_advantage`, to the last bit, but for constant groups, where it
-    leaves rounding noise of any size up to 1: they get exactly 0. `exact` computes in float64, since a batch
-    normalisation would blow up what float32 leaves where the parts cancel.
+    The arithmetic is upstream's `compute_grpo_outcome_advantage`, in float32 to the last bit, but for constant groups,
+    where it leaves rounding noise of any size up to 1: they get exactly 0. Just above that limit float32 still gets the
+    mean wrong by as much as the rows differ, and a batch normalisation blows up what it leaves where parts cancel.
 
     Args:
         values_B: x.
@@ -165,7 +163,7 @@ def group_normalise(
         divide_by_std: whether D is the standard deviation, or 1.
         singleton: `zero` or `raw`, for groups with fewer than 2 valid rows.
         size_B: see `constant`.
-        exact: compute in float64.
+        exact: compute in float64, not in upstream's float32.
     """
     number = torch.float64 if exact else torch.float32
     result_B = torch.zeros_like(values_B, dtype=number)
