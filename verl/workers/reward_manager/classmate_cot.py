@@ -252,6 +252,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
 
     def _beyond_range(self, score: float, task: RowTask) -> str | None:
         """Why a user's function cannot give this score, by what is known of it; None if it can."""
+        assert self.compute_score is not None
         scale, reason = self._scale(task), None
         if scale.is_below_lowest(score):
             # Taken as it is, it would make not answering pay.
