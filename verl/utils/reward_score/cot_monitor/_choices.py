@@ -111,7 +111,7 @@ _CLAIM = re.compile(
     rf"|\b(?:it\sis|it's|it\smust\sbe|it\sshould\sbe)\s(?:option\s)?(?P<weak_it_bare>[A-HJ])(?=\s?(?:[.;!]|\n|\Z))"
     rf"|(?:\b(?:option|choice|answer)\s)?(?:[(\[]\s?(?P<weak_right>[{LETTERS}])\s?[)\]]|\b(?P<weak_right_bare>[A-HJ]))"
     r"\s(?:is|must\sbe|has\sto\sbe)(?:\s(?:the|indeed|clearly|therefore|definitely|actually|thus|only)){0,3}"
-    r"\s(?:correct|right)(?:\sone)?\b(?!\s(?:to|in|that|about|for|only|when|as\slong)\b)"
+    r"\s(?:correct|right)(?:\sone)?(?=\s?(?:[.,;:!)]|\n|\Z)|\s(?:because|since|and|here|answer|option|choice)\b)"
     # A heading, and the letter below it
     rf"|(?:^|\n)(?:(?:my|the|final|best|correct)\s){{0,3}}answer\n\n?{_letter('below')}"
     # "\boxed{C}"
@@ -138,7 +138,7 @@ _SETTLED = re.compile(
 _ALONE = re.compile(rf"(?!>)\W{{0,4}}(?:[(\[]\s?([{LETTERS}{LETTERS.lower()}])\s?[)\]]|([A-HJ]))\W{{0,4}}")
 _OPTION = re.compile(r"\W{0,3}([A-HJ])[.)]\s[^.;:?!()\n]{1,80}\W{0,3}")
 _OBJECT = re.compile(
-    rf'(?:\A|\n)\s?(?:json\s)?\{{[^{{}}]{{0,2000}}"\w{{0,20}}(?:answer|choice|option|letter)"\s?:\s?"[(\[]?([{LETTERS}])[)\]]?"[^{{}}]{{0,200}}\}}\s{{0,3}}\Z',
+    rf'(?:\A|\n)\s?(?:json\s)?\{{[^{{}}]{{0,2000}}"(?:final|best|my|correct|chosen|selected)?(?:answer|choice|option|letter)"\s?:\s?"[(\[]?([{LETTERS}])[)\]]?"[^{{}}]{{0,200}}\}}\s{{0,3}}\Z',
     re.IGNORECASE,
 )
 _OBJECT_LONGEST = 2500
@@ -312,6 +312,7 @@ def closing_letter(text: str) -> str | None:
     first, last = _letters_alone(text)
     committed = first
     end, quotes = 0, 0
+    called_right: set[str] = set()
     claims = list(_claims(text))
     for number, claim in enumerate(claims):
         between = text[end : claim.start()]
@@ -326,14 +327,20 @@ def closing_letter(text: str) -> str | None:
         letter, denied = _said(claim)
         own = _is_own(between[-_CONTEXT:], claim, tail, quoted=quotes % 2 == 1, at_end=at_end)
         if own and letter is not None:
-            committed = letter
+            if claim["weak_right"] or claim["weak_right_bare"]:
+                several = bool(called_right - {letter}) and not _CONTRAST.search(between)
+                called_right.add(letter)
+            else:
+                several = False
+            # Where one option after the other is called right, none of them is chosen.
+            committed = None if several else letter
         elif own and denied == committed:
             committed = None
         end = claim.end()
         quotes += claim.group().count('"')
     if _TAKEN_BACK.search(text[end : end + _CONTEXT]):
         committed = None
-    if last is not None:
+    if last is not None and end <= text.rstrip().rfind("\n"):
         # A letter below a sentence that names another: which of the two is meant, nobody can say.
         return last if committed in (None, last) else None
     return committed

@@ -535,7 +535,7 @@ def _from_one_on(reading: Reading) -> bool:
 
     So says MATH's own grading, of all numbers; smaller ones are often fractions, of which a percentage is a hundredth.
     """
-    size = reading.decimal if reading.decimal is not None else reading.ratio
+    size: Decimal | Fraction | None = reading.decimal if reading.decimal is not None else reading.ratio
     return size is not None and abs(size) >= 1
 
 

@@ -2,7 +2,7 @@
 
 Decision: an answer must be marked as one; the last marked answer counts. Taking just the last number of a text would
 reward a model that stops in the middle of its computation. Where nothing else is marked, a number in bold in the last
-line that has numbers is: "= **10**".
+line that has numbers is: "= **10**"; so is a number that is the whole text, or that its last sentence calls the result.
 
     verifier = get_verifier("openai/gsm8k")
     verifier.compute_score("So she pays \\boxed{$1,250}.", "1250")   # 1.0
