@@ -431,7 +431,7 @@ def _is_plain(lead: str, *, so: bool) -> bool:
         so: whether the letter is drawn from it as a conclusion, so that all of it counts.
     """
     lead = re.sub(r"\bI\swas\s(?:wrong|mistaken)\b", "", lead, flags=re.I)
-    clause = lead if so else _CONTRAST.split(lead)[-1]
+    clause = re.sub(r"\A\W*no,\s", "", lead if so else _CONTRAST.split(lead)[-1], flags=re.I)
     return not _WEAK_NOT.search(clause) and (so or _WEAK_LEAD.search(clause) is not None)
 
 
