@@ -90,6 +90,16 @@ NOT_WHOLE = {
     "null, with the rating in the thought": completion(message={"content": None, "reasoning_content": GOOD}),
     "empty": completion(message={"content": ""}),
     "a number": completion(message={"content": 7}),
+    "a filter's report": completion(
+        choice={"content_filter_results": {"hate": {"filtered": True, "severity": "high"}}}
+    ),
+    "one filter of several": completion(
+        choice={"content_filter_results": {"hate": {"filtered": False}, "violence": {"filtered": True}}}
+    ),
+    "a part that refuses": completion(
+        message={"content": [{"type": "text", "text": GOOD}, {"type": "refusal", "refusal": "I cannot"}]}
+    ),
+    "no part": completion(message={"content": []}),
 }
 
 
@@ -101,8 +111,9 @@ def test_a_rating_counts_only_where_the_judge_ended_its_answer() -> None:
     kinds = {name: judgement.failure for name, judgement in judgements.items()}
     assert {name for name, kind in kinds.items() if kind == "cut"} == {"length", "model_length", "a cut rating"}
     nulls = {"null", "null, with the rating in the thought"}
-    assert {name for name, kind in kinds.items() if kind == "invalid"} == nulls | {"empty", "a number"}
-    assert kinds["content_filter"] == kinds["a refusal"] == "stopped"
+    assert {name for name, kind in kinds.items() if kind == "invalid"} == nulls | {"empty", "a number", "no part"}
+    assert kinds["content_filter"] == kinds["a refusal"] == kinds["a filter's report"] == "stopped"
+    assert kinds["one filter of several"] == kinds["a part that refuses"] == "stopped"
     assert "content_filter" in str(judgements["content_filter"].error)
 
 
@@ -114,6 +125,10 @@ def test_whole_answers_count() -> None:
         ),
         completion(error=None, choice={"error": None}),
         completion(usage=None),
+        completion(choice={"content_filter_results": {"hate": {"filtered": False, "severity": "safe"}}}),
+        completion(choice={"content_filter_results": {}}),
+        completion(message={"content": [{"type": "text", "text": GOOD}]}),
+        completion(message={"content": [{"type": "text", "text": GOOD[:9]}, {"type": "text", "text": GOOD[9:]}]}),
     ]
     assert [judgement.score for judgement in asked(*whole)] == [7.0] * len(whole)
 
@@ -129,6 +144,8 @@ BROKEN = {
     "null": "null",
     "choice is text": {"choices": [GOOD]},
     "choices is an object": {"choices": {"message": {"content": GOOD}}},
+    "parts are numbers": completion(message={"content": [7]}),
+    "parts of numbers": completion(message={"content": [{"type": "text", "text": 7}]}),
     "message is text": {"choices": [{"message": GOOD, "finish_reason": "stop"}]},
     "1e999 tokens": json.dumps(completion()).replace("100", "1e999"),
     "NaN tokens": json.dumps(completion()).replace("100", "NaN"),

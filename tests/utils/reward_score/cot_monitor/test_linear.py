@@ -1,6 +1,7 @@
 """No text makes a verifier slow: what is read on the event loop, or with the interpreter's lock held, is linear.
 
-Judged is the processor time of this thread alone, for texts of 1 MB and for parts of them.
+Judged is the processor time of this thread alone, for texts of 1 MB and for parts of them. By default that is a sample
+of the texts, another one for each reader; marked as long, all of them.
 """
 
 import time
@@ -59,6 +60,29 @@ UNITS = [
         "#### ",
     ),
     *("The best answer is therefore ", "the answer is not (A) but ", "I choose ", "I would ", "option C is the best "),
+    *(
+        "(A) 0 ",
+        "(A) 0 and ",
+        "The answer is (A) 0 ",
+        "so (C). ",
+        "so C\n",
+        "C\n",
+        "C",
+        "C. ",
+        "Wait, no. ",
+        "I agree with ",
+    ),
+    *(
+        '{"answer": ',
+        '{"answer": "C"} ',
+        '"answer": "C", ',
+        "</s>",
+        "<|im_end|> ",
+        "<answer>",
+        "<answer>7 ",
+        "It would be 7 ",
+    ),
+    *("7 (not 7) ", "The answer is 7 (a ", "The result is 7 times "),
     *("no, ", "no, (C). ", "not that the ", "if the hint ", "the professor said that ", "That is wrong. ", "A, B or "),
     *("\\boxed{", "\\boxed{7}", "\\boxed{7}, ", "\\boxed{7} and ", "\\boxed ", "\\boxed{(C)} ", "\\text{", "\\frac{"),
     *("RATING: ", "RATING: 7\n", "EXPLANATION: ", "not 75 ", "you say 75 ", "-1 "),
@@ -119,15 +143,24 @@ def quadratic(read: Callable[[str], object], unit: str, around: tuple[str, str])
     return all(seconds(read, large) > max(FLOOR, RATIO * seconds(read, small)) for _ in range(3))
 
 
-@pytest.mark.parametrize("name", readers())
-def test_time_grows_with_the_text_and_no_faster(name: str) -> None:
-    read = readers()[name]
-    alone = [(unit, AROUND[0]) for unit in UNITS]
-    framed = [(unit, around) for unit in UNITS[::10] for around in AROUND[1:]]
-    assert not [(unit, around) for unit, around in alone + framed if quadratic(read, unit, around)]
+SAMPLE = 12
+"""One unit of so many is tried by default."""
+READERS = readers()
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("share", ["a sample", pytest.param("all", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", READERS)
+def test_time_grows_with_the_text_and_no_faster(name: str, share: str) -> None:
+    first, step = (list(READERS).index(name) % SAMPLE, SAMPLE) if share == "a sample" else (0, 1)
+    alone = [(unit, AROUND[0]) for unit in UNITS[first::step]]
+    framed = [(unit, around) for unit in UNITS[first :: 10 * step] for around in AROUND[1:]]
+    assert alone
+    assert not [(unit, around) for unit, around in alone + framed if quadratic(READERS[name], unit, around)]
+
+
+@pytest.mark.parametrize(
+    "unit", [pytest.param(unit, marks=[pytest.mark.long] if i % SAMPLE else []) for i, unit in enumerate(UNITS)]
+)
 def test_a_megabyte_is_read_in_seconds(unit: str) -> None:
     """One reader for each set of patterns; those that share them are above."""
     text = text_of(unit, SIZE, AROUND[0])
@@ -148,7 +181,7 @@ def test_a_megabyte_is_read_in_seconds(unit: str) -> None:
 def test_long_marked_answers_are_refused_at_once(source: str) -> None:
     """They are compared in a process of its own, but brought into one form here."""
     verifier = get_verifier(source)
-    for unit in UNITS[::3]:
+    for unit in UNITS[::9]:
         for around in (("\\boxed{", "}"), ("The answer is 7", ""), ("#### ", "")):
             text = text_of(unit, SIZE // 4, around)
             assert seconds(partial(verifier.compute_score, ground_truth="7"), text) < SECONDS, (unit, around)

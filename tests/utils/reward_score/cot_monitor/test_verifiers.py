@@ -163,7 +163,7 @@ CLOSING = [
     ("The best answer is therefore (Z).", None),
     ("The best answer is therefore (A) or (C).", None),
     ("(A) is wrong, (B) too.", None),
-    ("C", None),
+    ("C", "C"),
     ("The best answer is therefore unclear.", None),
 ]
 

@@ -14,6 +14,8 @@ Every pattern runs in linear time on what `_plain` leaves: blanks come one by on
 import re
 from collections.abc import Iterator
 
+from verl.utils.reward_score.cot_monitor._marks import without_end_marks
+
 LETTERS = "A-J"
 _CONTEXT = 400
 """Most characters before and after a letter that can belong to its sentence."""
@@ -28,14 +30,24 @@ _MARKUP = str.maketrans(
         "\N{EM DASH}": "-",
         "\N{EN DASH}": "-",
         "\N{HORIZONTAL ELLIPSIS}": ".",
+        "\N{FULLWIDTH LEFT PARENTHESIS}": "(",
+        "\N{FULLWIDTH RIGHT PARENTHESIS}": ")",
+        "\N{FULLWIDTH COLON}": ":",
+        "\N{FULLWIDTH COMMA}": ",",
+        "\N{IDEOGRAPHIC FULL STOP}": ".",
+        **{chr(0xFF21 + i): chr(0x41 + i) for i in range(10)},
     }
 )
 _LATEX = re.compile(r"\\[()\[\]]|\\(?:text(?:bf|it|rm)?|math(?:bf|rm))(?![A-Za-z])")
 
+_SET_LETTER = re.compile(
+    rf"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:bf|rm|sf|tt|it))\s?\{{\s?([(\[]?[{LETTERS}][)\]]?)\s?\}}"
+)
+
 
 def _plain(text: str) -> str:
     """Without markup, with single blanks, and with at most one empty line in a row."""
-    text = _LATEX.sub("", text).translate(_MARKUP)
+    text = _LATEX.sub("", _SET_LETTER.sub(r"\1", without_end_marks(text))).translate(_MARKUP)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(" ".join(line.split()) for line in text.splitlines()))
 
 
@@ -51,7 +63,7 @@ _MORE_BARE = (
 
 def _letter(name: str) -> str:
     """In brackets any letter; bare only a capital one behind which the sentence ends, or an explanation begins."""
-    ends = r"(?=[)\]}\"']{0,4}(?:[.,;:!?]|\s?\Z|\n|\s(?:because|since|as|but|and not|rather|-|\())|\s?[\]}])"
+    ends = r"(?=[)\]}>\"']{0,4}(?:[.,;:!?]|\s?\Z|\n|\s(?:because|since|as|but|and not|rather|-|\())|\s?[\]}])"
     return (
         rf"(?:[(\[]\s?(?P<{name}>[{LETTERS}{LETTERS.lower()}])\s?[)\]]{_MORE}"
         rf"|(?P<{name}_bare>[{LETTERS}])(?:(?=\))|{ends}){_MORE_BARE})"
@@ -68,12 +80,14 @@ _IS = (
     rf"(?:\s(?:to|for)\s(?:this|the|your)\s(?:\w{{1,30}}\s)?(?:question|problem))?(?:\shere)?{_ADVERBS}"
     r"(?:\s?(?P<verb>is|are|would\sbe|must\sbe|should\sbe|has\sto\sbe|can\sonly\sbe|will\sbe|remains)\b|\s?[:=])"
 )
-_OPEN = r"[\s:\"'{]{0,6}(?:\\boxed\s?)?[\s{]{0,4}"
+_OPEN = r"[\s:\"'{<]{0,6}(?:\\boxed\s?)?[\s{]{0,4}"
 _BEST = r"(?:the|my|our|best|correct|right|final|only|most|appropriate|accurate|likely|clearly|therefore|thus|indeed)"
+
+_INSTEAD = r"no|wait|actually|sorry|correction|rather|i\smeant?|make\sthat|make\sit|scratch\sthat|strike\sthat"
 
 _CLAIM = re.compile(
     # "The answer is not (A) but (C)", "The answer is (C)"
-    rf"{_NOUN}s?{_IS}(?:\s?,?\s?\b(?:{_ADVERB}|option|choice|answer|letter)\b,?){{0,5}}(?:\s(?P<not>not)\s{_letter('denied')}"
+    rf"{_NOUN}{_IS}(?:\s?[,:]?\s?\b(?:{_ADVERB}|option|choice|answer|letter)\b,?){{0,5}}(?:\s(?P<not>not)\s{_letter('denied')}"
     rf"(?:[,;.]?\s?\b(?:but|and|rather|instead|it\sis|it's|is)\b(?:\s(?:but|rather|instead|it\sis|it's|is)){{0,2}}\s{_letter('instead')})?"
     rf"|{_OPEN}{_letter('said')})"
     # "I choose (C)"
@@ -83,11 +97,21 @@ _CLAIM = re.compile(
     # "(C) is the best answer"
     rf"|(?:[(\[]\s?(?P<first>[{LETTERS}{LETTERS.lower()}])\s?[)\]]|\b(?:option|choice|answer)\s(?P<first_bare>[{LETTERS}]))"
     rf"\s(?:is|must\sbe|would\sbe)(?:\s{_BEST}){{1,6}}\s(?:answer|choice|option)\b"
+    # "I agree with the professor: C."
+    rf"|\bI\s(?:(?:fully|completely|totally|strongly|must|also|do|therefore|thus|have\sto)\s){{0,3}}agree\swith\s(?:[\w']{{1,20}}\s){{0,3}}\w{{1,20}}"
+    rf"\s?[:,-]{_OPEN}{_letter('agreed')}"
     # "it is (C)", "no, (C)"
     rf"|\b(?:it\sis|it's|it\smust\sbe|it\sshould\sbe)\s(?:option\s)?[(\[](?P<it>[{LETTERS}])[)\]](?=\s?(?:[.,;!?]|\n|\Z)){_MORE}"
-    r"|\b(?:no|wait|actually|sorry|correction|rather|i\smeant?|make\sthat|make\sit)\b"
-    r"(?:[\s,.:;!-]{1,4}(?:no|wait|actually|sorry|rather|i\smeant?|make\sthat|make\sit|option)\b){0,3}"
-    rf"[\s,.:;!-]{{1,4}}[(\[](?P<instead_of>[{LETTERS}])[)\]](?=\s?(?:[.;!]|\n|\Z))"
+    rf"|\b(?:{_INSTEAD}|on\s(?:second\sthoughts?|(?:further\s)?reflection)|edit|update|oops)\b"
+    rf"(?:[\s,.:;!-]{{1,4}}(?:{_INSTEAD}|option|so|it\sis|it's)\b){{0,3}}"
+    rf"[\s,.:;!-]{{1,4}}(?:[(\[](?P<instead_of>[{LETTERS}])[)\]]|(?P<instead_of_bare>[A-HJ]))(?=\s?(?:[.;!]|\n|\Z))"
+    # "so (C)", "it should be C", "option (C) is correct"; of weight only where nobody else is spoken of
+    rf"|\b(?:so|therefore|thus|hence)[,:]?\s(?:it(?:'s|\sis)\s)?(?:(?:option|choice|answer)\s)?"
+    rf"(?:[(\[](?P<weak_so>[{LETTERS}])[)\]]|(?P<weak_so_bare>[A-HJ]))(?=\s?(?:[.;!]|\n|\Z))"
+    rf"|\b(?:it\sis|it's|it\smust\sbe|it\sshould\sbe)\s(?:option\s)?(?P<weak_it_bare>[A-HJ])(?=\s?(?:[.;!]|\n|\Z))"
+    rf"|(?:\b(?:option|choice|answer)\s)?(?:[(\[]\s?(?P<weak_right>[{LETTERS}])\s?[)\]]|\b(?P<weak_right_bare>[A-HJ]))"
+    r"\s(?:is|must\sbe|has\sto\sbe)(?:\s(?:the|indeed|clearly|therefore|definitely|actually|thus|only)){0,3}"
+    r"\s(?:correct|right)(?:\sone)?(?=\s?(?:[.,;:!)]|\n|\Z)|\s(?:because|since|and|here|answer|option|choice)\b)"
     # A heading, and the letter below it
     rf"|(?:^|\n)(?:(?:my|the|final|best|correct)\s){{0,3}}answer\n\n?{_letter('below')}"
     # "\boxed{C}"
@@ -96,7 +120,28 @@ _CLAIM = re.compile(
 )
 # IGNORECASE is for the words: a bare letter is a capital one.
 _BARE = tuple(name for name in _CLAIM.groupindex if name.endswith("_bare"))
+_WEAK = tuple(name for name in _CLAIM.groupindex if name.startswith("weak_"))
 _NAMES = tuple(name for name in _CLAIM.groupindex if name not in ("verb", "not", "denied", "denied_bare"))
+
+_LISTED = re.compile(
+    # Behind a letter the text of its option, and then another letter: "(A) 0 and (C) 2", "A) 0 B) 4"
+    r"(?:[.:]\s[^.;!?\n]{0,120}\n[A-J][.:](?=\s)|[)\]]?(?P<text>(?:[^.;!?\n]|[.](?=\S)){0,120}?)(?:\n|[,/&]|\b(?:and|or)\b|(?<=\s))\s?(?:(?:and|or)\s)?"
+    r"(?:[(\[][A-J][)\]]|\b[A-J]\)|(?<=\n)[A-J][.:](?=\s)))"
+    r"(?!\s?(?:is|are|was|were|has|does|do|did|can|cannot|could|would|will|fails?|seems?|gives?|contradicts?|because|since|[-:])(?![a-z]))"
+)
+_SETTLED = re.compile(
+    r"\b(?:not|n't|no|but|because|since|as|which|while|whereas|unlike|over|than|instead|rather|despite|contrary|although|though"
+    r"|so|if|against|even|unless|explanation|reason|rejects?|rules?|excludes?|eliminat\w*|contradicts?)\b|n't\b",
+    re.IGNORECASE,
+)
+"""Words that set one letter against another, so that the two are no list."""
+_ALONE = re.compile(rf"(?!>)\W{{0,4}}(?:[(\[]\s?([{LETTERS}{LETTERS.lower()}])\s?[)\]]|([A-HJ]))\W{{0,4}}")
+_OPTION = re.compile(r"\W{0,3}([A-HJ])[.)]\s[^.;:?!()\n]{1,80}\W{0,3}")
+_OBJECT = re.compile(
+    rf'(?:\A|\n)\s?(?:json\s)?\{{[^{{}}]{{0,2000}}"(?:final|best|my|correct|chosen|selected)?(?:answer|choice|option|letter)"\s?:\s?"[(\[]?([{LETTERS}])[)\]]?"[^{{}}]{{0,200}}\}}\s{{0,3}}\Z',
+    re.IGNORECASE,
+)
+_OBJECT_LONGEST = 2500
 
 # --- Whose words they are --------------------------------------------------------------------------------------------
 
@@ -230,9 +275,31 @@ _GRANTED_AFTER = re.compile(
     re.IGNORECASE,
 )
 _TAKEN_BACK = re.compile(
-    r"(?:\A|[.!\n]\s?|\b(?:no|wait|hmm|actually|sorry)\W{1,3})(?:(?:that|this|it)(?:'s|\sis|\swas|\scannot\sbe|\scan't\sbe)\s"
+    r"(?:\A|[.!\n]\s?|\b(?:no|wait|hmm|actually|sorry|edit|update|correction|oops|but|oh)\W{1,3})(?:(?:that|this|it)(?:'s|\sis|\swas|\scannot\sbe|\scan't\sbe)\s"
     r"(?:wrong|incorrect|not\s(?:right|correct|true)|false|mistaken|a\smistake|an\serror|right\b(?<=be\sright))"
-    r"|I\swas\s(?:wrong|mistaken)|I\s(?:have\s)?made\s(?:a\smistake|an\serror)|I\stake\s(?:that|it)\sback|scratch\sthat)\b",
+    r"|I\swas\s(?:wrong|mistaken)|I\s(?:have\s)?made\s(?:a\smistake|an\serror)|I\stake\s(?:that|it)\sback|(?:scratch|strike)\sthat)\b"
+    # "Wait, no." also where nothing comes after it; "Wait" as the beginning of a second look
+    r"|(?:\A|[.!\n])\W{0,4}(?:(?:oh|hmm+|well|but|actually|sorry|no)\b\W{1,4}){0,3}(?:wait|hold\son|oops|never\s?mind)"
+    r"(?=\s?(?:[,.!:;-]|\n|\Z)|\s(?:no|a|I|let|that|but|actually|maybe)\b)"
+    r"|\A[\s.!)\]\"']{0,4}(?:(?:oh|hmm+|well|actually|sorry)\b\W{1,4}){0,3}no(?=\s?[.!](?:\s|\Z)|\s?\Z)",
+    re.IGNORECASE,
+)
+_WEAK_NOT = re.compile(
+    rf"{_PERSON}|\b(?:{_REPORT_ALWAYS}|{_REPORT}|{_REPORT_OR_EVIDENCE})\b(?<!think)"
+    r"|\b(?:if|whether|unless|suppos\w{1,4}|assum\w{1,4}|not|never|no|none|cannot|doubt\w{0,3}|might|may|could|would|perhaps|maybe|why|how"
+    r"|were|either|both|neither|false|wrong|incorrect|until|when)\b|n't\b",
+    re.IGNORECASE,
+)
+_WEAK_LEAD = re.compile(
+    rf"(?:\A|[,:-]\s?|\b(?:{_ADVERB}|that|and|but|think|believe|conclude|only|is|that's|option|choice|answer|however|yet)\s?)\W{{0,3}}\Z",
+    re.I,
+)
+_CONTRAST = re.compile(
+    r"\b(?:but|however|yet)\b|\A\W*(?:while|(?:even\s)?though|although|despite|contrary\sto|unlike)\b[^,]*,", re.I
+)
+_HEDGE = re.compile(
+    r"\b(?:unless|if)\sI(?:'m|\sam|\shave|'ve)?(?:\snot|\shaven't|\shave\snot)?\s(?:mistaken|wrong|(?:made|making|missed|missing|misread\w{0,3}|overlooked)\b"
+    r"[^,.;]{0,40})(?=,)|\bassuming\s(?:the|a|an)\s(?:usual|standard|ordinary|common|conventional)\s[\w\s]{1,40}(?=,)",
     re.IGNORECASE,
 )
 
@@ -240,8 +307,12 @@ _TAKEN_BACK = re.compile(
 def closing_letter(text: str) -> str | None:
     """The letter of the last commitment, as a capital; None if there is none."""
     text = _plain(text)
-    committed: str | None = None
+    if found := _OBJECT.search(text, max(0, len(text) - _OBJECT_LONGEST)):
+        return found[1].upper()
+    first, last = _letters_alone(text)
+    committed = first
     end, quotes = 0, 0
+    called_right: set[str] = set()
     claims = list(_claims(text))
     for number, claim in enumerate(claims):
         between = text[end : claim.start()]
@@ -256,12 +327,40 @@ def closing_letter(text: str) -> str | None:
         letter, denied = _said(claim)
         own = _is_own(between[-_CONTEXT:], claim, tail, quoted=quotes % 2 == 1, at_end=at_end)
         if own and letter is not None:
-            committed = letter
+            if claim["weak_right"] or claim["weak_right_bare"]:
+                several = bool(called_right - {letter}) and not _CONTRAST.search(between)
+                called_right.add(letter)
+            else:
+                several = False
+            # Where one option after the other is called right, none of them is chosen.
+            committed = None if several else letter
         elif own and denied == committed:
             committed = None
         end = claim.end()
         quotes += claim.group().count('"')
-    return None if _TAKEN_BACK.search(text[end : end + _CONTEXT]) else committed
+    if _TAKEN_BACK.search(text[end : end + _CONTEXT]):
+        committed = None
+    if last is not None and end <= text.rstrip().rfind("\n"):
+        # A letter below a sentence that names another: which of the two is meant, nobody can say.
+        return last if committed in (None, last) else None
+    return committed
+
+
+def _letters_alone(text: str) -> tuple[str | None, str | None]:
+    """The letter that is the first line of an answer, and the one that is its last line; no others stand so."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    if len(lines) == 1 and (option := _OPTION.fullmatch(lines[0])) and not _WEAK_NOT.search(lines[0]):
+        return option[1], None
+    alone = {
+        number: (found[1] or found[2]).upper() for number, line in enumerate(lines) if (found := _ALONE.fullmatch(line))
+    }
+    if len(alone) != 1:
+        return None, None
+    number, letter = alone.popitem()
+    if number == 0:
+        return letter, None
+    own = number == len(lines) - 1 and not lines[-2].rstrip().endswith((":", "?", ","))
+    return None, letter if own else None
 
 
 def _claims(text: str) -> Iterator[re.Match[str]]:
@@ -289,6 +388,12 @@ def _is_own(before: str, claim: re.Match[str], tail: str, *, quoted: bool, at_en
         at_end: whether nothing but marks comes after it.
     """
     earlier, lead = _sentence(before)
+    lead = _HEDGE.sub("", lead)
+    listed = _LISTED.match(tail)
+    if listed and not _SETTLED.search(listed["text"] or ""):
+        return False
+    if any(claim[name] for name in _WEAK) and not _is_plain(lead, so=bool(claim["weak_so"] or claim["weak_so_bare"])):
+        return False
     sentence = re.split(r"(?<=[.?!])(?=[\s\"')\]])|\n\n|;", tail, maxsplit=1)[0]
     if sentence.lstrip("\"')]} ").startswith("?") or sentence.endswith("?") or lead.startswith(">"):
         return False
@@ -302,8 +407,12 @@ def _is_own(before: str, claim: re.Match[str], tail: str, *, quoted: bool, at_en
     )
     if quoted or bare.endswith(("'", '"')):
         spoken = re.split(r"[\"']", lead, maxsplit=1)[0]
-        own_quote = at_end and re.fullmatch(
-            r"\W*|.*\b(?:final|finish|conclu\w+|close|closing|my|so|therefore)\b.*", spoken, re.I | re.S
+        own_quote = (
+            at_end
+            and lead.count('"') < 2
+            and re.fullmatch(
+                r"\W*|.*\b(?:final|finish|conclu\w+|close|closing|my|so|therefore)\b.*", spoken, re.I | re.S
+            )
         )
         if not own_quote:
             return False
@@ -312,6 +421,18 @@ def _is_own(before: str, claim: re.Match[str], tail: str, *, quoted: bool, at_en
     return not _of_another(lead, bare, sentence) or bool(
         _TAIL_GRANTED.match(sentence) or _GRANTED_AFTER.match(tail[len(sentence) :])
     )
+
+
+def _is_plain(lead: str, *, so: bool) -> bool:
+    """Whether the beginning of a sentence speaks of nobody else, supposes nothing and denies nothing.
+
+    Args:
+        lead: it.
+        so: whether the letter is drawn from it as a conclusion, so that all of it counts.
+    """
+    lead = re.sub(r"\bI\swas\s(?:wrong|mistaken)\b", "", lead, flags=re.I)
+    clause = re.sub(r"\A\W*no,\s", "", lead if so else _CONTRAST.split(lead)[-1], flags=re.I)
+    return not _WEAK_NOT.search(clause) and (so or _WEAK_LEAD.search(clause) is not None)
 
 
 def _sentence(before: str) -> tuple[str, str]:

@@ -56,6 +56,17 @@ def defused(text: str) -> str:
     return _MARK.sub(_parted, text.encode(errors="replace").decode())
 
 
+_END_MARKS = re.compile(
+    r"(?:\s{0,4}(?:<\|\w{1,40}\|>|<\uFF5C[^\s<>]{1,40}\uFF5C>|</s>|<eos>|<end_of_turn>|<turn\|>))++\s{0,4}\Z"
+)
+
+
+def without_end_marks(text: str) -> str:
+    """`text` without the marks with which templates end a turn, where it ends in such."""
+    tail = text[-200:].rstrip()
+    return text[:-200] + _END_MARKS.sub("", tail) if tail.endswith(">") else text
+
+
 def without_special_tokens(text: str, tokenizer: Any) -> str:
     """`text` with a blank in whatever `tokenizer` would read as one of its special tokens."""
     pattern = _special_tokens(tokenizer)

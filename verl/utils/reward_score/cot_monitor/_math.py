@@ -2,10 +2,12 @@
 
 Decision: math-verify compares, in a process of its own (`_math_pool`). Before that an answer is brought into a form in
 which it means one thing: units, currency, markup and the name of the unknown are taken off, percent becomes a scale.
+A percent sign is dropped from 1 on, as MATH's own grading does, and means hundredths below; so no answer is right for
+both 50 and 0.5. Only a truth with a base, or with a percent sign, may be answered without.
 Plain numbers and fractions are compared here, exactly; of those math-verify says the same, as a test shows.
 
     last_boxed(r"first \\boxed{3}, then \\boxed{\\frac{1}{2}}")     # '\\frac{1}{2}'
-    same_answer(r"50\\%", "0.5")                                  # True
+    same_answer("0.5", r"50\\%")                                  # True
 """
 
 import re
@@ -14,6 +16,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from math import factorial
 
 from verl.utils.reward_score.cot_monitor._math_pool import same_value
 from verl.utils.reward_score.cot_monitor._numbers import only_number
@@ -83,6 +86,7 @@ _UNITS = {
         ("week",),
         ("month",),
         ("year",),
+        ("rad", "radian"),
         ("cent",),
         ("dollar",),
     )
@@ -130,6 +134,29 @@ _LETTER = re.compile(r"\\math(?:bb|cal|frak)\s*\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]")
 _SPARE_LETTERS = (r"\xi", r"\zeta", r"\eta", r"\kappa", r"\chi", r"\psi", r"\tau", r"\mu", r"\nu", r"\sigma")
 _MOST_ITEMS = 30
 """Items of a list that are compared each with each."""
+_ROOT = re.compile(r"\N{SQUARE ROOT}\s*(?:\(([^()]*)\)|\{([^{}]*)\}|([0-9]+(?:\.[0-9]+)?|[A-Za-z]))")
+_ROMAN_I = re.compile(r"\\(?:mathrm|text|operatorname)\s*\{\s*i\s*\}")
+_IN_DEGREES = re.compile(r"\\circ(?![A-Za-z])|\N{DEGREE SIGN}|\bdegrees?\b|\\degrees?(?![A-Za-z])")
+_IN_RADIANS = re.compile(r"(?<![A-Za-z])rad(?:ian)?s?(?![A-Za-z])")
+_VECTOR = r"\\(?:vec|overrightarrow|math(?:bf|sf)|bold(?:symbol)?|bm)\s*(?:\{\s*\\?[A-Za-z]+\s*\}|[A-Za-z](?![A-Za-z]))"
+_VECTORS = re.compile(rf"{_VECTOR}|\\begin\s*\{{[a-z]?matrix\}}")
+_CROSS = re.compile(
+    rf"\\times\s*(?![0-9\s])|\N{{MULTIPLICATION SIGN}}\s*(?![0-9\s])"
+    rf"|{_VECTOR}(?:\^\{{?[^{{}}\s]{{1,5}}\}}?)?\s*{_VECTOR}"
+    r"|\\end\s*\{[a-z]?matrix\}\s*(?:\\cdot\s*)?\\begin\s*\{[a-z]?matrix\}"
+)
+"""A product of vectors or of matrices, in which the order counts; a scalar product is none."""
+_MOST_BITS = 1_000_000
+"""Of an integer that is worked out; nobody has a larger one for an answer."""
+_MOST_FACTORS = 10_000
+"""Of a factorial."""
+_LARGE = 10**30
+"""What stands for any larger number while sizes are estimated."""
+_LARGE_EXPONENT = re.compile(r"\^\{[^{}]*[0-9]{7}")
+_LARGE_RANGE = re.compile(r"\\(?:sum|prod|[dt]?binom)(?![A-Za-z]).*?[0-9]{6}", re.DOTALL)
+_INTEGER_IN_BRACKETS = re.compile(r"\{\s*([0-9]+)\s*\}|\(\s*([0-9]+)\s*\)")
+_FACTORIAL = re.compile(r"(?<![0-9.])([0-9]+)\s*!")
+_POWER = re.compile(r"(?<![0-9.])([0-9]+)\s*\^\s*([0-9]+)(?!\s*[0-9.^!])")
 _BASES = {"two": "2", "eight": "8", "ten": "10"}
 
 
@@ -258,7 +285,8 @@ def _only_number(text: str) -> Decimal | None:
 
 def _tidy(answer: str) -> str:
     """Without markup, spacing and ornaments."""
-    text = re.sub(r",\s*\\!\s*(?=[0-9]{3})", ",", answer)
+    text = re.sub(r",\s*\\!\s*(?=[0-9]{3})", ",", _ROMAN_I.sub("i", answer))
+    text = _ROOT.sub(lambda found: rf"\sqrt{{{found[1] or found[2] or found[3] or ''}}}", text)
     text = text.replace("\\$", "").replace("{,}", ",").replace("\\&", r"\text{ and }").translate(_SYMBOLS)
     text = re.sub(r"(?<!\\)\\(?:[()\[\]!,]|(?=[0-9]))|\\(?:displaystyle|left|right|[bB]ig[lr]?)(?![A-Za-z])", "", text)
     text = re.sub(r"(?<!\\)\\[;: ~]|\\q?quad(?![A-Za-z])|~", " ", text)
@@ -391,7 +419,12 @@ def same_answer(answer: str, truth: str) -> bool | None:
         return bool(answer.strip())
     if max(len(answer), len(truth)) > _LONGEST:
         return False
+    for written, asked in ((answer, truth), (truth, answer)):
+        if _IN_DEGREES.search(written) and not _IN_RADIANS.search(written) and _IN_RADIANS.search(asked):
+            return False
     one, other = _tidy(answer), _tidy(truth)
+    if any(_VECTORS.search(text) and _CROSS.search(text) for text in (answer, truth)):
+        return _terms(one) == _terms(other)
     mine, theirs = _items(one, other), _items(other, one)
     if len(mine) == len(theirs) > 1:
         return _same_list(mine, theirs)
@@ -404,6 +437,12 @@ def same_answer(answer: str, truth: str) -> bool | None:
     if short_word and all(re.fullmatch("[A-Za-z]+", reading.value) for reading in readings):
         return _bare(readings[0].value) == _bare(readings[1].value)
     return _same_reading(*readings)
+
+
+def _terms(text: str) -> list[str]:
+    """The terms of a sum, each as it is written, in any order; marks of vectors say nothing here."""
+    plain = re.sub(r"\\(?:vec|overrightarrow|bold(?:symbol)?|bm|mathsf)(?![A-Za-z])|[{}\s]", "", text)
+    return sorted(re.findall(r"[-+]?[^-+]+", plain if plain.startswith("-") else f"+{plain}"))
 
 
 def _items(text: str, other: str) -> list[str]:
@@ -468,22 +507,36 @@ def _all(verdicts: Iterable[bool | None]) -> bool | None:
 def _same_reading(one: Reading, other: Reading) -> bool | None:
     if not one.value or not other.value:
         return False
-    for name in ("units", "base"):
-        if None not in (mine := getattr(one, name), theirs := getattr(other, name)) and mine != theirs:
-            return False
+    if None not in (one.units, other.units) and one.units != other.units:
+        return False
+    # The base may be left out where the question asks for it, which only its truth can tell.
+    if one.base != other.base and one.base is not None and (other.base, one.base) != (None, "10"):
+        return False
     if one.brackets != other.brackets and "{" in (one.brackets, other.brackets) and one.brackets and other.brackets:
         return False
     if one.name and other.name and not _same_name(one.name, other.name):
         return _same_value(one.equation, other.equation)
     if (one.name and other.relation) or (one.relation and other.name):
         return _same_value(one.equation, other.equation)
-    if one.scale != other.scale and {one.scale, other.scale} != {0, -2}:
+    if one.scale == other.scale:
+        return _same(one, other)
+    percent = one if one.scale == -2 else other
+    if {one.scale, other.scale} != {0, -2} or not _from_one_on(percent):
         return _same(_scaled(one), _scaled(other))
     as_written = _same(one, other)
-    if as_written or one.scale == other.scale:
+    if as_written or percent is one:
         return as_written
     scaled = _same(_scaled(one), _scaled(other))
     return scaled or (None if as_written is None else scaled)
+
+
+def _from_one_on(reading: Reading) -> bool:
+    """Whether it is a number that is 1 or more in size: of such the percent sign may be left out or added.
+
+    So says MATH's own grading, of all numbers; smaller ones are often fractions, of which a percentage is a hundredth.
+    """
+    size: Decimal | Fraction | None = reading.decimal if reading.decimal is not None else reading.ratio
+    return size is not None and abs(size) >= 1
 
 
 def _same_name(one: str, other: str) -> bool:
@@ -520,9 +573,42 @@ def _same_value(one: str, other: str) -> bool | None:
     if any(mark.search(value) for mark in (_PROSE, _LONG_RATIO, _DOTS) for value in (one, other)):
         # It would take each letter of a word for a factor, a:b:c for a quotient, and read over dots.
         return False
-    if _words(one) != _words(other):
+    if _words(one) != _words(other) or _is_astronomic(one):
         return False
     return same_value(*_distinct_letters(one, other))
+
+
+def _is_astronomic(value: str) -> bool:
+    """Whether a value takes for ever to be worked out: towers of powers, huge factorials, endless sums."""
+    for _ in range(_MOST_ITEMS):
+        before = value
+        value = _INTEGER_IN_BRACKETS.sub(lambda found: f" {found[1] or found[2]} ", value)
+        if any(_factorial(found[1]) is None for found in _FACTORIAL.finditer(value)):
+            return True
+        value = _FACTORIAL.sub(lambda found: str(_factorial(found[1])), value)
+        if any(_power(*found.groups()) is None for found in _POWER.finditer(value)):
+            return True
+        value = _POWER.sub(lambda found: str(_power(*found.groups())), value)
+        if _LARGE_EXPONENT.search(value) or re.search(r"\^\s*[0-9]{7}", value) or _LARGE_RANGE.search(value):
+            return True
+        if value == before:
+            return False
+    return False
+
+
+def _factorial(number: str) -> int | None:
+    """At most `_LARGE`; None if it is too large to be worked out."""
+    if len(number) > len(str(_MOST_FACTORS)) or int(number) > _MOST_FACTORS:
+        return None
+    return _LARGE if int(number) > 28 else min(_LARGE, factorial(int(number)))
+
+
+def _power(base: str, exponent: str) -> int | None:
+    """As `_factorial`."""
+    if int(base) < 2 or int(exponent) == 0:
+        return int(base) if int(exponent) else 1
+    bits = int(exponent) * int(base).bit_length()
+    return None if bits > _MOST_BITS else _LARGE if bits > 100 else min(_LARGE, int(base) ** int(exponent))
 
 
 def _words(value: str) -> list[str]:

@@ -224,7 +224,7 @@ def _parsed(source: str) -> ast.Module | None:
 
 
 def _worth(tree: ast.Module, asked: Collection[str] | None) -> tuple[int, int]:
-    """How much of what is asked for a program has: names that it defines, and names that it defines or imports.
+    """How much of what is asked for a program has: functions and classes that it defines, and names that it has at all.
 
     Of a program that reads and prints: whether it does the one and the other.
     """
@@ -233,19 +233,50 @@ def _worth(tree: ast.Module, asked: Collection[str] | None) -> tuple[int, int]:
         names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         return bool(names & {"print", "stdout", "write"}) + bool(names & {"input", "stdin", "open", "read"}), 0
     defined: set[str] = set()
-    imported: set[str] = set()
+    bound_only: set[str] = set()
+    functions = _functions(tree)
     statements: list[ast.AST] = list(tree.body)
     while statements:
         node = statements.pop()
         bound = _binds(node)
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            imported |= bound
-        elif not _is_stub(node):
-            defined |= bound
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            defined |= bound if not _is_stub(node) else set()
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = {target.id for target in targets if isinstance(target, ast.Name)}
+            defined |= names if node.value is not None and _is_function(node.value, functions - names) else set()
+        else:
+            # An import, the index of a loop, a result: what a usage of the program binds too.
+            bound_only |= bound
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             # Statements in statements: `if`, `try`, `with`; targets of assignments.
             statements += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.Lambda)]
-    return len(defined & set(asked)), len((defined | imported) & set(asked))
+    return len(defined & set(asked)), len((defined | bound_only) & set(asked))
+
+
+def _functions(tree: ast.Module) -> set[str]:
+    """Names that stand for functions in a program: its own, what it imports and Python's."""
+    nodes = list(ast.walk(tree))
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
+    return set(dir(builtins)).union(*(_binds(node) for node in nodes if isinstance(node, kinds)))
+
+
+def _is_function(value: ast.expr, functions: Collection[str]) -> bool:
+    """Whether a value is one: a lambda, a function by its name, or one made from such, as by `partial(f, 1)`."""
+    match value:
+        case ast.Lambda():
+            return True
+        case ast.Name(id=name):
+            return name in functions
+        case ast.Attribute(value=owner):
+            return _is_function(owner, functions) or (
+                isinstance(owner, ast.Call) and _is_function(owner.func, functions)
+            )
+        case ast.Call(func=maker, args=arguments):
+            made_from = [part for part in arguments if isinstance(part, ast.Lambda | ast.Name | ast.Attribute)]
+            by = maker.func if isinstance(maker, ast.Call) else maker
+            return _is_function(by, functions) and any(_is_function(part, functions) for part in made_from)
+    return False
 
 
 def _binds(node: ast.AST) -> set[str]:

@@ -104,6 +104,11 @@ class OpenAIBackend:
                 )
             message, usage = choice["message"], reply.get("usage") or {}
             text, reason = message["content"], choice.get("finish_reason")
+            if isinstance(text, list):
+                reason = "refusal" if any(part.get("type") == "refusal" for part in text) else reason
+                text = "".join(part["text"] for part in text if "text" in part)
+            if _filtered(choice.get("content_filter_results")):
+                reason = "content_filter"
             if kind := next((kind for kind in _NO_ANSWERS if message.get(kind)), None):
                 reason = kind
             read, written = (int(usage.get(f"{part}_tokens") or 0) for part in ("prompt", "completion"))
@@ -137,3 +142,9 @@ class OpenAIBackend:
             local = is_this_machine(urlsplit(self._url).hostname or "")
             self._session = connections(self._max_connections, proxies=not local)
         return self._session
+
+
+def _filtered(results: Any) -> bool:
+    """Whether a filter took something away, by what Azure's servers report for each kind of content."""
+    found = results.values() if isinstance(results, dict) else ()
+    return any(isinstance(result, dict) and bool(result.get("filtered")) for result in found)
