@@ -114,8 +114,9 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
     check_engine_settings(config)
     check_loggers(_get(config, "trainer.logger"))
     custom = preflight_data.custom_scale(config, reward)
-    check_rows(config)
     preflight_data.check_files(config["data"], verified=custom is None)
+    check_rows(config)
+    preflight_data.check_batch(config["data"])
     if custom is None:
         preflight_data.check_sandbox(config["data"], reward)
         preflight_data.check_lowest_scores(config["data"], reward)

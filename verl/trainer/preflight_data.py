@@ -72,15 +72,23 @@ def check_files(data: Mapping[str, Any], *, verified: bool = True) -> None:
         if not names:
             raise ConfigError(f"data.{key} is empty; write data.{key}=FILE.parquet")
         local = [name for name in names if "://" not in name]
-        rows = [_check_file(data, key, name) for name in local]
+        for name in local:
+            _check_file(data, key, name)
         if verified and data["custom_cls"]["path"] is None:
             for name in local:
                 _check_data_sources(key, name)
-        if key == "train_files" and len(local) == len(names):
-            _check_batch(data, sum(rows))
 
 
-def _check_batch(data: Mapping[str, Any], rows: int) -> None:
+def check_batch(data: Mapping[str, Any]) -> None:
+    """The training files have a batch, behind `check_files`.
+
+    Raises:
+        ConfigError: with the largest batch that they have.
+    """
+    names = data_files(data, "train_files")
+    if any("://" in name for name in names):
+        return
+    rows = sum(_open("train_files", name)[0] for name in names)
     most, batch = data["train_max_samples"], data["train_batch_size"]
     if _kept(rows, most) >= batch:
         return
@@ -142,7 +150,7 @@ def _kept(rows: int, most: int) -> int:
     return min(rows, most) if most > 0 else rows
 
 
-def _check_file(data: Mapping[str, Any], key: str, name: str) -> int:
+def _check_file(data: Mapping[str, Any], key: str, name: str) -> None:
     if not Path(name).is_file():
         raise ConfigError(f"data.{key}={name} does not exist; make it with a module of verl.data_preprocessing")
     rows, schema = _open(key, name)
@@ -150,7 +158,6 @@ def _check_file(data: Mapping[str, Any], key: str, name: str) -> int:
         raise ConfigError(f"data.{key}={name} has no rows; make it again or name another file")
     if data["custom_cls"]["path"] is None:
         _check_columns(data["prompt_key"], key, name, schema)
-    return rows
 
 
 def _open(key: str, name: str) -> tuple[int, Any]:
