@@ -134,6 +134,7 @@ def test_prompts_that_are_left_out_make_the_batch_smaller(world: TinyWorld, tmp_
         plain: Any = OmegaConf.to_container(config, resolve=True)
         assert plain["data"]["train_batch_size"] == fitting - fitting % ranks
         preflight_data.check_files(plain["data"], verified=False)
+        preflight_data.check_batch(plain["data"])
         preflight_data.check_prompt_lengths(plain["data"], tokenizer)
     short = checked(*typed, "data.max_prompt_length=3")
     with pytest.raises(ConfigError, match="all 80 prompts are longer"):

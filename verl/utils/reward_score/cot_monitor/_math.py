@@ -535,8 +535,9 @@ def _from_one_on(reading: Reading) -> bool:
 
     So says MATH's own grading, of all numbers; smaller ones are often fractions, of which a percentage is a hundredth.
     """
-    size: Decimal | Fraction | None = reading.decimal if reading.decimal is not None else reading.ratio
-    return size is not None and abs(size) >= 1
+    if reading.decimal is not None:
+        return abs(reading.decimal) >= 1
+    return reading.ratio is not None and abs(reading.ratio) >= 1
 
 
 def _same_name(one: str, other: str) -> bool:
