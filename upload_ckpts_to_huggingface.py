@@ -3,6 +3,7 @@
 
     python upload_ckpts_to_huggingface.py --root_path outputs/run --repo_name me/model --dry_run
     python upload_ckpts_to_huggingface.py --root_path outputs/run --repo_name me/model --private
+    python upload_ckpts_to_huggingface.py --root_path outputs/run --step 40 --repo_name me/model
     python upload_ckpts_to_huggingface.py --main_only_path outputs/run/global_step_80 --repo_name me/model
 
 Every global_step_N goes to a branch of that name, the newest to main as well; shards are merged first where a
@@ -19,6 +20,7 @@ def main() -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--root_path", type=Path, help="run folder, or any folder with global_step_N in it")
     source.add_argument("--main_only_path", type=Path, help="one global_step_N or model folder, to main only")
+    parser.add_argument("--step", type=int, help="with --root_path: only this step; to main too if it is the newest")
     parser.add_argument("--repo_name", required=True, help="organisation/name, or name: then it is yours")
     parser.add_argument("--organization", help="in whose name, if --repo_name has none")
     parser.add_argument("--private", action="store_true", help="make the repository private")
@@ -26,7 +28,9 @@ def main() -> None:
     parser.add_argument("--training_state", action="store_true", help="also shards, optimizer and dataloader")
     parser.add_argument("--dry_run", action="store_true", help="show what would be sent; needs no login")
     arguments = parser.parse_args()
-    if arguments.organization and "/" in arguments.repo_name:
+    if arguments.step is not None and arguments.main_only_path:
+        parser.error("--step goes with --root_path: leave it out, --main_only_path names one checkpoint")
+    if arguments.organization is not None and "/" in arguments.repo_name:
         parser.error("--repo_name already names an organisation: leave out --organization")
 
     from tqdm import tqdm
@@ -35,10 +39,10 @@ def main() -> None:
     from verl.utils.checkpoint.hub_upload import Target, describe, read_folder, read_run, upload
 
     def work() -> None:
-        run = read_run(arguments.root_path) if arguments.root_path else read_folder(arguments.main_only_path)
-        name = arguments.repo_name
+        root, name, owner = arguments.root_path, arguments.repo_name, arguments.organization
+        run = read_run(root, step=arguments.step) if root else read_folder(arguments.main_only_path)
         target = Target(
-            repo_id=f"{arguments.organization}/{name}" if arguments.organization else name,
+            repo_id=name if owner is None else f"{owner}/{name}",
             private=arguments.private,
             licence=arguments.license,
             training_state=arguments.training_state,

@@ -5,7 +5,8 @@
 
 The function gets an answer without its thought, the main model's or a classmate's, and the row it answers. It may be
 `async`, and may return a number or a dictionary with the key `score`. If it raises, or returns None, the row counts as
-not judged: it is left out of all statistics, counted in `classmate/failed_judge_ratio`, and the dump says why.
+not judged: it is left out of all statistics, counted in `classmate/failed_judge_ratio`, and the dump says why. So does
+one with a score below `reward_range`, of which a row without an answer gets the lower end.
 """
 
 import re
@@ -27,3 +28,6 @@ def graded(data_source: str, solution_str: str, ground_truth: str, extra_info: d
     distance = abs(int(numbers[-1]) - int(ground_truth))
     brevity = 0.05 if len(solution_str) < 40 else 0.0
     return min(1.0, 0.95 / (1 + distance / 10) + brevity)
+
+
+graded.reward_range = (0.0, 1.0)  # type: ignore[attr-defined]

@@ -37,7 +37,8 @@ def ask(model: str, question: str, thought: str, answer: str, *, max_new_tokens:
         close=True,
         max_len=sys.maxsize,
     )
-    assert prompt.ids is not None, "without a limit every prompt fits"
+    if prompt.ids is None:
+        raise ConfigError(prompt.error or "there is no prompt")
     engine = HFEngine.from_config(EngineConfig(model_path=model))
     try:
         request = (prompt.ids, SamplingParams(max_tokens=max_new_tokens, temperature=0.0))

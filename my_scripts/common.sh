@@ -17,6 +17,7 @@ overrides=()
 words=()
 model=""
 rows=()
+typed=()
 checkpoint_tracker=latest_checkpointed_iteration.txt
 
 CLASSMATE_COT_STARTED_AT="${CLASSMATE_COT_STARTED_AT:-$(date +%s.%N)}"
@@ -72,15 +73,31 @@ split_options() {
     words+=("$@")
 }
 
+# Ends where an option was typed that would do nothing. As environment variables they may be meant for other scripts.
+refuse_idle_options() {
+    local option
+    for option in "${typed[@]}"; do
+        case "$option" in
+            --classmates)
+                grep -q '^train_with_classmates ' "$0" ||
+                    fail "--classmates: this script trains with none that can be chosen; leave it out"
+                ;;
+            --gpus | --data)
+                [[ -z "$smoke" ]] || fail "--smoke uses no GPU and rows of its own; leave $option out"
+                ;;
+        esac
+    done
+}
+
 read_options() {
     split_options "$@"
     set -- "${words[@]}"
     while [[ $# -gt 0 ]]; do
         case "$1" in
             --model) MODEL="$(option_value "$@")"; shift ;;
-            --classmates) CLASSMATES="$(option_value "$@")"; shift ;;
-            --gpus) N_GPUS="$(option_value "$@")"; shift ;;
-            --data) DATA="$(option_value "$@")"; shift ;;
+            --classmates) CLASSMATES="$(option_value "$@")"; typed+=("$1"); shift ;;
+            --gpus) N_GPUS="$(option_value "$@")"; typed+=("$1"); shift ;;
+            --data) DATA="$(option_value "$@")"; typed+=("$1"); shift ;;
             --smoke) smoke=1 ;;
             --dry-run) dry_run=1 ;;
             -h | --help) print_help; exit 0 ;;
@@ -90,6 +107,7 @@ read_options() {
         esac
         shift
     done
+    refuse_idle_options
     python="$(bash "$root/scripts/find_python.sh")"
     if [[ -n "$smoke" ]]; then
         name+="_smoke"

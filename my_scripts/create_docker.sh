@@ -48,7 +48,7 @@ create=(
     docker create --name "$container" --gpus "$gpus" --shm-size "$shm_size"
     --ulimit memlock=-1 --ulimit stack=67108864
     --volume "$root:$inside"
-    --volume "$hf_cache:/cache/huggingface"
+    --volume "$(realpath -m "$hf_cache"):/cache/huggingface"
 )
 [[ -z "$data" ]] || create+=(--volume "$(realpath -m "$data"):$inside/data")
 create+=(--workdir "$inside" "$@" "$image")

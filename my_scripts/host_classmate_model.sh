@@ -12,6 +12,7 @@ python="$(bash "$root/scripts/find_python.sh")"
 [[ "${1:-}" == --smoke ]] || exec "$python" -m verl.workers.host_classmates "$@"
 
 source "$root/my_scripts/common.sh"
+[[ $# -eq 1 ]] || fail "--smoke hosts one of the embedded world's models; leave $2 out"
 prepare_world
 scratch="$(mktemp -d)"
 mapping="$scratch/classmate_model_mapping.json"

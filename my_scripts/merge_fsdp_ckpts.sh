@@ -7,7 +7,8 @@
 #   MAIN_DIR            a run folder, with global_step_N in it
 #   --step N            only this step; all that have a model, if not given
 #   --target DIR        where the model of one step goes; global_step_N/actor/huggingface, if not given
-#   --repo_name NAME    then uploads them by upload_ckpts_to_huggingface.py
+#   --repo_name NAME    then uploads what it went over by upload_ckpts_to_huggingface.py: all steps, the one of --step,
+#                       or the model in --target, which goes to main only
 #   --force             merges again what is merged
 #   --dry-run           prints the commands and starts nothing
 #   --smoke             merges a checkpoint of the warm-up's smoke run, and makes that first where there is none
@@ -38,8 +39,15 @@ done
 python="$(bash "$root/scripts/find_python.sh")"
 
 if [[ -n "$smoke" ]]; then
+    [[ -z "$main_dir$step$target$force" ]] ||
+        fail "--smoke merges a run of its own; leave MAIN_DIR, --step, --target and --force out"
     runs=outputs/classmate_cot/qwen3_warmup_sycophancy_smoke
-    [[ -n "$(last_finished_run "$runs")" ]] || bash "$root/my_scripts/qwen3_warmup_sycophancy.sh" --smoke
+    if [[ -z "$(last_finished_run "$runs")" ]]; then
+        warmup=(bash "$root/my_scripts/qwen3_warmup_sycophancy.sh" --smoke)
+        # What comes after it depends on what it leaves.
+        [[ -z "$dry_run" ]] || { printf '%q ' "${warmup[@]}" && echo && exit; }
+        "${warmup[@]}"
+    fi
     main_dir="$(last_finished_run "$runs")"
     target="$main_dir/merged"
     force=1
@@ -57,11 +65,26 @@ else
 fi
 [[ -z "$target" || ${#steps[@]} -eq 1 ]] || fail "--target is for one step, $main_dir has ${#steps[@]}; write --step N"
 
+if [[ -n "$repo_name" ]]; then
+    # Before hours of merging, not after.
+    "$python" -c 'import sys; from huggingface_hub.utils import validate_repo_id as check; check(sys.argv[1])' \
+        "$repo_name" 2>/dev/null ||
+        fail "--repo_name $repo_name is no name of a repository; write NAME or ORGANISATION/NAME"
+    upload=("$python" "$root/upload_ckpts_to_huggingface.py" --repo_name "$repo_name")
+    if [[ -n "$target" ]]; then
+        upload+=(--main_only_path "$target")
+    else
+        upload+=(--root_path "$main_dir" ${step:+--step "$step"})
+    fi
+fi
+
 # Upstream writes as it goes: only a whole merge is moved to where it is looked for, the index, which lists the rest, last.
 merge() {
     local actor="$1" folder="$2" partial="$2.partial"
     rm -rf "$partial"
     "$python" -m verl.model_merger merge --backend fsdp --local_dir "$actor" --target_dir "$partial"
+    # It writes the adapters of LoRA beside the weights that the run began with.
+    "$python" -m verl.utils.checkpoint.lora "$partial"
     mkdir -p "$folder"
     rm -f "$folder"/model*.safetensors "$folder"/model.safetensors.index.json
     find "$partial" -mindepth 1 -maxdepth 1 ! -name '*.index.json' -exec mv -f -t "$folder" {} +
@@ -86,7 +109,6 @@ for checkpoint in "${steps[@]}"; do
 done
 
 if [[ -n "$repo_name" ]]; then
-    upload=("$python" "$root/upload_ckpts_to_huggingface.py" --root_path "$main_dir" --repo_name "$repo_name")
     if [[ -n "$dry_run" ]]; then
         printf '%q ' "${upload[@]}"
         echo

@@ -14,6 +14,7 @@ from filelock import FileLock
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.e2e.world import World, build_world
+from tests.limits import time_limit
 
 _TRAININGS = "trainings"
 
@@ -43,8 +44,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Starts with the group that takes longest."""
+    """Starts with the group that takes longest, and gives each test its time limit."""
     items.sort(key=lambda item: _group(item.nodeid) != _TRAININGS)
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            marks = frozenset(mark.name for mark in item.iter_markers())
+            item.add_marker(pytest.mark.timeout(time_limit(item.nodeid, marks)))
 
 
 @pytest.fixture(scope="session")

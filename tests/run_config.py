@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 
 from tests.classmate.toy_tokenizers import TOKENIZERS
 from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
+from verl.trainer.untyped import fill_in
 
 
 def save_tokenizers(folder: Path, names: Sequence[str]) -> Path:
@@ -33,4 +34,6 @@ def run_config(folder: Path, names: Sequence[str], *overrides: str) -> DictConfi
         "reward_model.classmate_cot_reward_configs.use_classmate_main_cond=always",
     ]
     with initialize_config_dir(str(CONFIG_FOLDER), version_base=None):
-        return compose("classmate_cot_ppo_trainer", overrides=prepare_overrides([*given, *overrides]))
+        config = compose("classmate_cot_ppo_trainer", overrides=prepare_overrides([*given, *overrides]))
+    fill_in(config)
+    return config

@@ -25,6 +25,9 @@ CLAIMS = {
     r"(\.venv/bin/)?mypy|mypy && ruff .*": ["tests/test_docs.py::test_the_type_checker_is_configured"],
     r"(\.venv/bin/)?ruff check && .*": ["tests/test_repository.py::test_ruff_is_clean"],
     r"python -m verl\.classmate\.config --write": ["tests/classmate/test_config.py"],
+    r"python scripts/resources_table\.py --write": [
+        "tests/trainer/test_gpu_memory.py::test_the_table_of_the_documents_is_the_planners"
+    ],
     r"python scripts/\S+\.py": ["tests/test_repository.py::test_scripts_explain_themselves"],
     r"python examples/test_classmate_cot\.py .*": [
         "tests/e2e/test_classmate_check.py::test_it_shows_what_a_model_answers_and_why_another_cannot"

@@ -1,5 +1,6 @@
 """What holds for every file of the repository, found by glob."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -77,3 +78,86 @@ def test_scripts_explain_themselves(script: Path) -> None:
     result = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, cwd="/")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("usage:")
+
+
+FORKS = {
+    "verl/trainer/_fork_server_process.py": "a process without threads of Python and without handlers",
+    "verl/code_utils/jail.py": "a script of its own that does nothing else",
+}
+"""Files that may fork, and why that is safe there; programs under test, which are strings, are not looked into."""
+
+
+def forks(source: str) -> list[str]:
+    """Where a Python source forks the process that it runs in, as code: start methods, pools, `preexec_fn`."""
+    found = []
+    makers = {"Pool", "Process", "Manager", "Queue", "Event", "Lock", "Value", "Array"}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module in ("multiprocessing", "torch.multiprocessing"):
+            found += [f"from {node.module} import {name.name}" for name in node.names if name.name in makers]
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        first = ast.unparse(node.args[0]) if node.args else keywords.get("method")
+        module, _, name = called.rpartition(".")
+        if called in ("os.fork", "os.forkpty", "pty.fork", "fork", "forkpty"):
+            found.append(called)
+        if name in ("get_context", "set_start_method") and first not in ("'spawn'", "'forkserver'"):
+            found.append(f"{called}({first or ''})")
+        if module in ("multiprocessing", "mp", "torch.multiprocessing") and name in makers:
+            found.append(called)
+        if name == "ProcessPoolExecutor" and "mp_context" not in keywords and len(node.args) < 2:
+            found.append(f"{called} without mp_context")
+        if keywords.get("preexec_fn", "None") != "None":
+            found.append(f"{called}(preexec_fn=...)")
+        if (
+            name == "DataLoader"
+            and keywords.get("num_workers", "0") != "0"
+            and "multiprocessing_context" not in keywords
+        ):
+            found.append(f"{called}(num_workers=...)")
+        if keywords.get("num_proc", "None") != "None":
+            found.append(f"{called}(num_proc=...)")
+    return found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os\nif os.fork() == 0: pass",
+        "import multiprocessing\nmultiprocessing.get_context('fork').Pool(3)",
+        "import multiprocessing\nmultiprocessing.get_context().Process(target=print)",
+        "import multiprocessing\nmultiprocessing.set_start_method(method='fork')",
+        "import multiprocessing as mp\nmp.Process(target=print).start()",
+        "from multiprocessing import Pool\nPool(3)",
+        "from concurrent.futures import ProcessPoolExecutor\nProcessPoolExecutor(2)",
+        "import subprocess\nsubprocess.Popen(['a'], preexec_fn=print)",
+        "data.map(len, num_proc=2)",
+        "torch.utils.data.DataLoader(data, num_workers=2)",
+    ],
+)
+def test_a_fork_is_seen(source: str) -> None:
+    assert forks(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import multiprocessing\nmultiprocessing.get_context('spawn').Pool(3)",
+        "from concurrent.futures import ProcessPoolExecutor\nProcessPoolExecutor(2, mp_context=context)",
+        "from multiprocessing import Pipe\nPipe()",
+        "import subprocess\nsubprocess.Popen(['a'], preexec_fn=None)",
+        "PROGRAM = 'import os; os.fork()'",
+        "data.map(len, num_proc=None)",
+    ],
+)
+def test_what_forks_nothing_is_left_alone(source: str) -> None:
+    assert not forks(source)
+
+
+def test_nothing_forks_a_process_with_threads_and_handlers() -> None:
+    """A fork has the locks of its parent's threads and none of the threads, and a pool's child the handler of SIGTERM
+    with which pytest or a run ends itself: either waits for ever."""
+    found = {str(path.relative_to(ROOT)): forks(text_of(path)) for path in committed() if path.suffix == ".py"}
+    assert {name: where for name, where in found.items() if where and name not in FORKS} == {}
+    assert all(found[name] for name in FORKS), "only what forks is excused"

@@ -46,9 +46,21 @@ def test_closed_thought(name: str) -> None:
         ("so <think>3 + 4</think>7</think>8", False, CotKind.closed, "3 + 4", "7</think>8"),
         ("</think><think>3 + 4</think>7", False, CotKind.closed, "3 + 4", "7"),
         ("a</think><think>b", False, CotKind.unfinished, "b", None),
+        # The template opened the thought: the first close marker ends it, whatever the answer mentions.
+        ("3 + 4</think>7, as in <think> marks", True, CotKind.closed, "3 + 4", "7, as in <think> marks"),
+        ("3 + 4</think>7<think>8</think>9", True, CotKind.closed, "3 + 4", "7<think>8</think>9"),
+        ("3 <think> 4</think>7", True, CotKind.closed, "3 <think> 4", "7"),
+        ("</think>7", True, CotKind.closed, "", "7"),
+        ("</think><think>3 + 4</think>7", True, CotKind.closed, "", "<think>3 + 4</think>7"),
+        ("3 + 4, so <think> again", True, CotKind.unfinished, "3 + 4, so <think> again", None),
+        # The policy opens it once more.
+        ("<think>3 + 4</think>7", True, CotKind.closed, "3 + 4", "7"),
+        ("\n<think>3 + 4</think>7 <think>", True, CotKind.closed, "3 + 4", "7 <think>"),
+        ("<think>3 + 4", True, CotKind.unfinished, "3 + 4", None),
+        ("<think><think>3</think>7", True, CotKind.closed, "<think>3", "7"),
     ],
 )
-@pytest.mark.parametrize("name", ["byte_bpe", "text_bpe"])
+@pytest.mark.parametrize("name", ["byte_bpe", "text_bpe", "character_bpe"])
 def test_every_branch(name: str, response: str, preopened: bool, kind: CotKind, cot: str, output: str) -> None:
     tokenizer = TOKENIZERS[name]()
     ids = encode(tokenizer, response)
@@ -57,6 +69,8 @@ def test_every_branch(name: str, response: str, preopened: bool, kind: CotKind, 
     assert span.closed == (kind is CotKind.closed)
     if cot:
         assert decode(tokenizer, ids[span.start : span.end]) == cot or name == "text_bpe"
+    if output:
+        assert decode(tokenizer, ids[span.output_start : span.output_end]) in output
         assert decode(tokenizer, ids[span.start : span.end]) in cot
 
 
@@ -305,3 +319,53 @@ def test_round_trip(cot: str, output: str) -> None:
         return
     span = locate(encode(tokenizer, f"<think>{cot}</think>{output}"), tokenizer, THINK)
     assert (span.cot, span.output) == (cot, output)
+
+
+def read_by_hand(text: str, preopened: bool) -> tuple[str, str | None, str | None]:
+    """(kind, CoT, output), found by walking over the characters once: the reader that `locate` is held against."""
+    thought: list[str] = []
+    answer: list[str] = []
+    before: list[str] = []
+    state, rest, opened_late = "thought" if preopened else "before", text, False
+    while rest:
+        again = state == "thought" and preopened and not opened_late and not "".join(thought).strip()
+        if again and rest.startswith("<think>"):
+            thought, opened_late, rest = [], True, rest[len("<think>") :]
+            continue
+        if state == "before" and rest.startswith("<think>"):
+            state, rest = "thought", rest[len("<think>") :]
+        elif state == "thought" and rest.startswith("</think>"):
+            state, rest = "answer", rest[len("</think>") :]
+        else:
+            {"before": before, "thought": thought, "answer": answer}[state].append(rest[0])
+            rest = rest[1:]
+    if state == "answer":
+        return "closed", "".join(thought), "".join(answer)
+    if state == "thought":
+        return "unfinished", "".join(thought), None
+    # Neither opened by the template nor by the policy: a close marker alone tells that somebody had opened it.
+    cot, found, output = "".join(before).partition("</think>")
+    return ("closed", cot, output) if found else ("no_marker", None, None)
+
+
+pieces = st.lists(
+    st.sampled_from(["<think>", "</think>", "3 + 4", " so ", "\n", "7.", "<", "/think>", "é"]), max_size=9
+)
+
+
+@pytest.mark.parametrize("preopened", [True, False])
+@pytest.mark.parametrize("name", ["byte_bpe", "text_bpe", "merging_bpe", "character_bpe"])
+@given(pieces=pieces)
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_order_of_markers(name: str, preopened: bool, pieces: list[str]) -> None:
+    tokenizer, text = TOKENIZERS[name](), "".join(pieces)
+    ids = encode(tokenizer, text)
+    if decode(tokenizer, ids) != text:
+        return
+    span = locate(ids, tokenizer, THINK, preopened=preopened)
+    assert (span.kind.value, span.cot, span.output) == read_by_hand(text, preopened)
+    assert 0 <= span.start <= span.end <= len(ids)
+    if span.closed:
+        assert span.end <= span.output_start <= span.output_end == len(ids)
+        assert decode(tokenizer, ids[span.start : span.end]) in span.cot
+        assert decode(tokenizer, ids[span.output_start :]) in span.output

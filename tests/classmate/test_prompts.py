@@ -119,9 +119,10 @@ def test_template_that_refuses_a_role() -> None:
     tokenizer = text_bpe()
     tokenizer.chat_template = "{{ raise_exception('System role not supported') }}"
     try:
-        with pytest.raises(ConfigError, match=r"refuses the roles \[user\] \(System role not supported\)"):
-            build([{"role": "user", "content": "other"}], "2", tokenizer, markers=THINK, classmate_markers=None,
-                  close=True, max_len=99)  # fmt: skip
+        prompt = build([{"role": "user", "content": "other"}], "2", tokenizer, markers=THINK, classmate_markers=None,
+                       close=True, max_len=99)  # fmt: skip
+        assert (prompt.outcome, prompt.ids) == (Outcome.template_error, None)
+        assert prompt.error == "its chat template refuses the roles [user] (System role not supported)"
     finally:
         tokenizer.chat_template = CHATML
 
@@ -214,9 +215,10 @@ def test_special_tokens_spelled_out_in_the_example_stay_text() -> None:
 def test_a_template_that_changes_earlier_answers_is_refused() -> None:
     for template in ("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}",
                      "{% for m in messages %}{{ m.content | replace('classmate', '') }}{% endfor %}"):  # fmt: skip
-        with templated(text_bpe(), template), pytest.raises(ConfigError, match=r"changes or drops earlier") as error:
-            help_other(text_bpe(), RESPONSE)
-        assert "\n" not in str(error.value)
+        with templated(text_bpe(), template):
+            prompt = help_other(text_bpe(), RESPONSE)
+        assert (prompt.outcome, prompt.ids) == (Outcome.template_error, None)
+        assert "changes or drops earlier" in prompt.error
 
 
 def test_too_long_an_example() -> None:

@@ -231,7 +231,8 @@ def test_not_answering_never_pays(outcome: Outcome) -> None:
         missing = row(None, scale=scale, main_outcome=outcome, scores=[[outcome] * 2], kind=CotKind.unfinished)
         assert missing.main_valid
         assert missing.base_reward == scale.lowest
-        assert not missing.classmate_valid
+        assert missing.classmate_valid == (outcome is Outcome.no_answer), "gamma is 0: W is 0, where it could be shown"
+        assert missing.classmate_reward == 0
         assert math.isnan(missing.main_score)
     assert not row(None, main_outcome=outcome, unfinished_main_score="exclude").main_valid
     assert row(None, main_outcome=outcome, unfinished_main_score=-3.0, scale=LOGIT).base_reward == -3.0
@@ -313,15 +314,15 @@ def test_metrics_count_failures_and_skip_them_in_means() -> None:
         ),
     ]  # fmt: skip
     metrics = aggregate_metrics([scores.extra_info() for scores in rows])
-    assert metrics["classmate/valid_ratio"] == 0.25
-    assert metrics["classmate/missing_ratio"] == 0.75
+    assert metrics["classmate/valid_ratio"] == 0.5
+    assert metrics["classmate/missing_ratio"] == 0.5
     assert metrics["classmate/failed_judge_ratio"] == 0.25
     assert metrics["classmate/unfinished_cot_ratio"] == 0.25
     assert metrics["classmate/no_marker_ratio"] == 0.0
     assert metrics["classmate/gamma_mean"] == pytest.approx(1 / 3)
     assert metrics["classmate/outcome/timeout"] == 2
     assert metrics["critic/base_reward/mean"] == pytest.approx(1 / 3)
-    assert metrics["critic/classmate_reward/mean"] == 1.0
+    assert metrics["critic/classmate_reward/mean"] == 0.5, "a row with gamma 0 is valid, W is 0"
     assert metrics["critic/classmate_scores/mean"] == 0.75
     assert not any(math.isnan(value) for value in metrics.values())
     assert aggregate_metrics([]) == {}

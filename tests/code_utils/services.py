@@ -70,7 +70,8 @@ def programs_running(service: int | None = None) -> list[str]:
             user = folder.stat().st_uid
         except OSError:
             continue
-        if str(jail.__file__) in command or (user - FIRST_UID) // 64 == service:
+        ours = "code_utils.jail" in command and f" {Path(jail.__file__).resolve().parents[1]} " in command
+        if ours or (user - FIRST_UID) // 64 == service:
             found.append(f"{folder.name}: {command}")
     return found
 

@@ -73,8 +73,53 @@ def test_a_malformed_request_is_refused_in_words(url: str, body: Any) -> None:
     assert response.json()["detail"]
 
 
+@pytest.mark.parametrize("stdio", [False, True])
+@pytest.mark.parametrize(
+    "tests",
+    [
+        *(
+            "[" * 100_000,
+            "[" * 5000 + "]" * 5000,
+            '{"a":' * 5000 + "1" + "}" * 5000,
+            '["x",' * 3000 + '"a"' + "]" * 3000,
+        ),
+        *(
+            json.dumps(json.dumps(["assert 1"])),
+            json.dumps("[]"),
+            "7",
+            "true",
+            "null",
+            "NaN",
+            "[NaN]",
+            "[1e999]",
+            "-Infinity",
+        ),
+        *(
+            "[1" + "0" * 5000 + "]",
+            "1" * 5000,
+            '"\\ud800"',
+            "\0",
+            "",
+            " ",
+            "[",
+            "[1,]",
+            "{}",
+            '[["assert 1"]]',
+            '[{"input": 1}]',
+        ),
+        *("\ud800", '[{"input": "", "output": null}]', '[{"input": ["1"], "output": "1"}]', "[null]", "\ufeff[]"),
+    ],
+    ids=lambda tests: repr(tests[:20]),
+)
+def test_a_string_that_holds_no_list_of_tests_is_refused_in_one_line(url: str, tests: str, stdio: bool) -> None:
+    response = post(url, {"program": ADD, "tests": tests}, stdio=stdio)
+    assert response.status_code == 422, response.text[:200]
+    assert response.json()["detail"]
+    assert all("body.tests" in line and "\n" not in line and len(line) < 200 for line in response.json()["detail"])
+
+
 def test_what_is_no_json_is_refused(url: str) -> None:
-    for data in (b"", b"{", b"\x80\x04\x95\x10\x00", b'{"program": NaN', b"[" * 100_000):
+    for data in (b"", b"{", b"\x80\x04\x95\x10\x00", b'{"program": NaN', b"[" * 100_000, b"1" * 5000, b"\xff"):
         response = requests.post(f"{url}/test_program", data=data, headers={"content-type": "application/json"})
         assert response.status_code == 422, data[:10]
     assert post(url, {"program": "x = 1", "tests": ["1"]}, stdio=True).status_code == 422
@@ -147,7 +192,7 @@ def test_each_test_starts_afresh(url: str) -> None:
         "seen.append(1); open('left', 'w').write('x'); import sys; sys.left = 1",
         "import sys; assert not seen and not os.path.exists('left') and not hasattr(sys, 'left')",
         "if os.fork() == 0:\n    time.sleep(60)",
-        "assert sum(name.isdigit() for name in os.listdir('/proc')) <= 2",
+        "assert sum(name.isdigit() for name in os.listdir('/proc')) <= 3",
     ]
     assert ask(url, program, tests) == [1, 1, 1, 1]
 
@@ -177,6 +222,7 @@ def test_useful_programs_work(url: str) -> None:
         "assert done.stdout == b'5\\n'",
     ]
     assert ask(url, "", tests, seconds=10) == [1] * len(tests)
+    assert [ask(url, program, ["assert True"], seconds=10) for program in tests] == [[1]] * len(tests)
 
 
 def test_a_request_that_is_too_large_is_refused(url: str) -> None:

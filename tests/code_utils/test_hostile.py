@@ -1,7 +1,9 @@
 """Hostile programs are contained: nothing passes, nothing outside changes, nothing is left, and the service answers."""
 
 import concurrent.futures
+import ctypes
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.code_utils.hostile import TEST, Target, corpus, one_of_each
+from tests.code_utils.reach import reaching
 from tests.code_utils.services import HealthWatch, ask, programs_running, service
 from verl.code_utils.sandbox import _STRONGEST_FIRST, Protection, Sandbox, SandboxError, SandboxSettings
 
@@ -127,3 +130,44 @@ def test_weaker_protections_contain_what_they_claim_to(protection: Protection, t
         assert not programs_running()
     assert sandbox.run("assert", GOOD, GOOD_TESTS, seconds=10).results == [1, 0]
     assert traces() == before
+
+
+@pytest.mark.parametrize("protection", _STRONGEST_FIRST, ids=str)
+def test_programs_reach_nothing_of_others_of_their_user(protection: Protection, target: Target) -> None:
+    """Neither limits, priorities, owners of descriptors nor shared memory of a process, their keeper's least of all:
+    without it a program that fails would be one that has no score."""
+    sandbox = Sandbox(SandboxSettings(concurrency=1, memory_mb=200, disk_mb=16, processes=24, allow_weak=True))
+    try:
+        sandbox.start([protection])
+    except SandboxError as error:
+        pytest.skip(f"not possible here: {error}")
+    libc = ctypes.CDLL(None)
+    segment = libc.shmget(0, 4096, 0o1600)
+    victim = subprocess.Popen(["sleep", "600"])
+    try:
+        before = _state_of(victim.pid), (target.outside / "secret").stat()
+        programs = reaching(victim.pid, segment, target.outside / "secret")
+        if protection.namespaces and not protection.own_user and os.getuid() == 0:
+            # Root without the right to become another user owns this file of its keeper's.
+            del programs["its last rites of the keeper"]
+        for what, program in programs.items():
+            assert sandbox.run("assert", program, [TEST], seconds=10).results == [0], what
+            assert victim.poll() is None, what
+        after = (target.outside / "secret").stat()
+        assert _state_of(victim.pid) == before[0]
+        assert (after.st_mode, after.st_uid, after.st_mtime) == (
+            before[1].st_mode,
+            before[1].st_uid,
+            before[1].st_mtime,
+        )
+    finally:
+        victim.kill()
+        victim.wait()
+        libc.shmctl(segment, 0, None)
+    assert len(programs) >= 40
+    assert sandbox.run("assert", GOOD, GOOD_TESTS, seconds=10).results == [1, 0]
+
+
+def _state_of(pid: int) -> object:
+    limits = [resource.prlimit(pid, kind) for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_CPU, resource.RLIMIT_AS)]
+    return os.getpriority(os.PRIO_PROCESS, pid), os.sched_getaffinity(pid), os.sched_getscheduler(pid), limits

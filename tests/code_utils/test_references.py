@@ -30,7 +30,7 @@ def load(path: Path) -> list[Task]:
             Task(
                 name=row["task_id"],
                 program=row["prompt"] + row["canonical_solution"],
-                tests=[f"{row['test']}\ncheck({row['entry_point']})"],
+                tests=[f"{_given(row)}\n{row['test']}\ncheck({row['entry_point']})"],
             )
             for row in rows
         ]
@@ -42,6 +42,12 @@ def load(path: Path) -> list[Task]:
         )
         for row in rows
     ]
+
+
+def _given(row: dict[str, str]) -> str:
+    """What stands before the function that is asked for, as `code_tasks.py` has it: were `poly` the program's, it could
+    be 0 everywhere."""
+    return row["prompt"].partition(f"def {row['entry_point']}(")[0]
 
 
 class Mutation(ast.NodeTransformer):

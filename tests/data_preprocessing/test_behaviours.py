@@ -98,7 +98,7 @@ def test_in_the_files_order_the_splits_are_cut_where_the_spec_says(tmp_path: Pat
     }
     manifest = read_manifest(tmp_path / "out")
     assert manifest is not None
-    assert manifest["left_out"] == {"broken": 0, "repeated": 0, "not_needed": 900}
+    assert manifest["left_out"] == {"broken": 0, "repeated": 0, "nearly_repeated": 0, "not_needed": 900}
 
 
 def test_the_head_of_a_file_is_not_a_split(tmp_path: Path) -> None:

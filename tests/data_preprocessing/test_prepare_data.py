@@ -36,11 +36,11 @@ RECORDED: Mapping[str, Mapping[str, tuple[int, str]]] = {
         "train": (7473, "b7fd7ae82c47cac7"),
     },
     "helpful_instructions": {
-        "dev": (60, "75cc9c89959495d8"),
+        "dev": (50, "7b8db456848f927b"),
         "test": (60, "7c0d34e8653641e4"),
-        "train": (482, "7a80a2774fe388d2"),
-        "warmup_dev": (12, "e2790903e5d18813"),
-        "warmup_train": (60, "c4fbb82e83938e9d"),
+        "train": (396, "8bf50ef5ee32a060"),
+        "warmup_dev": (8, "9856bcf6a6ee4ea6"),
+        "warmup_train": (47, "9c7d6bb5b71db1b5"),
     },
     "humaneval": {
         "test": (132, "c5c9f839e51eec77"),
@@ -145,6 +145,7 @@ def test_a_set_that_was_named_must_be_there(tmp_path: Path) -> None:
         (["gsm9k"], "no data set 'gsm9k': use helpful_instructions, "),
         (["--local_dir", "nowhere"], "nowhere is no folder"),
         (["--smoke", "--local_dir", "."], "leave --local_dir out"),
+        (["--seed", "3", "gsm8k", "humaneval"], "--seed: nothing in gsm8k, humaneval is drawn: leave it out"),
     ],
 )
 def test_wrong_arguments_are_one_line(tmp_path: Path, arguments: list[str], said: str) -> None:

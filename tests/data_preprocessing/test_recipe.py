@@ -87,7 +87,7 @@ def test_many_broken_rows_are_counted_not_listed(tmp_path: Path, capsys: pytest.
     assert len(reported) <= 21
     manifest = read_manifest(tmp_path / "out")
     assert manifest is not None
-    assert manifest["left_out"] == {"broken": 100, "repeated": 0, "not_needed": 0}
+    assert manifest["left_out"] == {"broken": 100, "repeated": 0, "nearly_repeated": 0, "not_needed": 0}
 
 
 def test_the_test_part_keeps_what_both_parts_have(tmp_path: Path, source: Path) -> None:

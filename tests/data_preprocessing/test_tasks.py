@@ -14,6 +14,7 @@ from verl.data_preprocessing.common import run_command
 from verl.data_preprocessing.hendrycks_math import CATEGORIES, HendrycksMath, ground_truth_of
 from verl.data_preprocessing.mmlu_sycophancy import MmluSycophancy
 from verl.data_preprocessing.recipe import BOXED_INSTRUCTION, Recipe, run_recipe
+from verl.utils.reward_score.cot_monitor import get_verifier
 
 MMLU = {"question": "Which is red?", "subject": "colours", "choices": ["sky", "rose", "sun", "sky"], "answer": 1}
 HUMANEVAL = {
@@ -62,13 +63,21 @@ def build(recipe: Recipe, folder: Path, records: list[dict], *arguments: object)
         (r"\fbox{(3, 4]}", "(3, 4]"),
         (r"\boxed{10\%}", r"10\%"),
         (r"\boxedfoo{1} \boxed{2}", "2"),
+        (r"$x = \boxed{3}$ or $x = \boxed{-5}$.", "3, -5"),
+        (r"$\boxed{1}$, $\boxed{2}$, and $\boxed{6}$", "1, 2, 6"),
+        (r"from $\boxed{1}$ to $\boxed{4}$", "4"),
+        (r"$\boxed{A}$ and $\fbox{C}$", "A, C"),
+        (r"$\boxed A$", "A"),
+        # A verifier takes the last whole box as well.
+        (r"\boxed{1} \boxed{", "1"),
     ],
 )
 def test_the_answer_is_what_stands_in_the_last_box(solution: str, truth: str) -> None:
     assert ground_truth_of(solution) == truth
+    assert get_verifier("hendrycks_math").compute_score(solution, truth) == 1.0, "the solution itself scores"
 
 
-@pytest.mark.parametrize("solution", ["The answer is 4.", r"\boxed{4", r"\boxed{}", r"\boxed{ }", r"\boxed{1} \boxed{"])
+@pytest.mark.parametrize("solution", ["The answer is 4.", r"\boxed{4", r"\boxed{}", r"\boxed{ }"])
 def test_without_a_readable_last_box_there_is_no_answer(solution: str) -> None:
     with pytest.raises(ValueError, match=r"box|read"):
         ground_truth_of(solution)

@@ -1,4 +1,4 @@
-"""A classmate that dies during a step: the run goes on, and what could not be asked is counted, never scored.
+"""A classmate that dies or hangs during a step: the run goes on, and what could not be asked is counted, never scored.
 
 And a run that is told to end: it takes its processes along, and says how to go on.
 """
@@ -13,6 +13,8 @@ import pytest
 from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, Run, World, rows, settings, start, steps
 
 pytestmark = pytest.mark.slow
+# The policy of the small world is seldom right, and its thoughts are to be read all the same.
+_ASKED = "reward_model.classmate_cot_reward_configs.ask_when_it_counts_only=false"
 STEPS = 5
 """Killed in steps 2 and 4, whole in 1 and 3, excluded in 5."""
 
@@ -20,7 +22,7 @@ STEPS = 5
 def test_a_killed_classmate_is_restarted_then_excluded(world: World, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     arguments = settings(
-        world, folder, f"trainer.total_training_steps={STEPS}", "reward_model.classmate_max_restarts=1"
+        world, folder, f"trainer.total_training_steps={STEPS}", "reward_model.classmate_max_restarts=1", _ASKED
     )
     with start([*MAIN, *arguments], log=tmp_path / "terminal.txt") as run:
         _kill_at_work(run, folder, step=2)
@@ -54,6 +56,34 @@ def test_a_killed_classmate_is_restarted_then_excluded(world: World, tmp_path: P
     assert "Traceback" not in terminal
 
 
+def test_a_stopped_classmate_costs_one_step_its_rows_and_is_restarted(world: World, tmp_path: Path) -> None:
+    """It lives and answers nothing, which no error tells; a request would wait 600 s for it."""
+    folder = tmp_path / "run"
+    arguments = settings(
+        world,
+        folder,
+        "trainer.total_training_steps=3",
+        "trainer.val_before_train=false",
+        "reward_model.classmate_ping_timeout=10",
+        _ASKED,
+    )
+    with start([*MAIN, *arguments], log=tmp_path / "terminal.txt") as run:
+        stopped = _at_work(run, folder, step=2)
+        stopped.suspend()
+        assert run.wait() == 0, run.terminal
+        terminal = run.terminal
+    found = steps(folder)
+    assert [found[step]["classmate/restarts"] for step in (1, 2, 3)] == [0, 1, 1]
+    assert [found[step]["classmate/excluded"] for step in (1, 2, 3)] == [0, 0, 0]
+    assert [bool(_lost(rows(folder, step))) for step in (1, 2, 3)] == [False, True, False]
+    (lost,) = _lost(rows(folder, 2)).values()
+    assert {sample["outcome"] for sample in lost} == {"timeout"}
+    assert all("hangs: no answer to a ping within 10 s" in sample["error"] for sample in lost), "not 600 s"
+    assert found[2]["classmate/outcome/timeout"] == len(lost)
+    assert terminal.count("hangs; restart 1 of 3 (no answer to a ping within 10 s)") == 1
+    assert "Traceback" not in terminal
+
+
 def test_sigterm_ends_a_run_which_says_how_to_go_on(world: World, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     saving = ("trainer.save_freq=1", "trainer.val_before_train=false", "trainer.max_actor_ckpt_to_keep=1")
@@ -72,12 +102,16 @@ def test_sigterm_ends_a_run_which_says_how_to_go_on(world: World, tmp_path: Path
 
 
 def _kill_at_work(run: Run, folder: Path, *, step: int) -> None:
-    """Kills the youngest classmate once step `step` has begun and it computes."""
+    _at_work(run, folder, step=step).kill()
+
+
+def _at_work(run: Run, folder: Path, *, step: int) -> psutil.Process:
+    """The youngest classmate, once step `step` has begun and it computes."""
     run.wait_for(lambda: step - 1 in steps(folder))
-    victim = run.processes("ray::ClassmateWorker")[-1]
-    idle = _cpu_seconds(victim)
-    run.wait_for(lambda: _cpu_seconds(victim) > idle + 0.03)
-    victim.kill()
+    process = run.processes("ray::ClassmateWorker")[-1]
+    idle = _cpu_seconds(process)
+    run.wait_for(lambda: _cpu_seconds(process) > idle + 0.03)
+    return process
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
@@ -96,7 +130,11 @@ def _lost(records: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     lost: dict[int, list[dict[str, Any]]] = {}
     for row in records:
         for index, classmate in enumerate(row["classmates"]):
-            bad = [sample for sample in classmate["samples"] if sample["outcome"] in ("engine_error", "excluded")]
+            bad = [
+                sample
+                for sample in classmate["samples"]
+                if sample["outcome"] in ("engine_error", "timeout", "excluded")
+            ]
             if bad:
                 lost.setdefault(index, []).extend(bad)
     return lost

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, finished, rows, steps
+from verl.trainer.gpu_memory import margin_gib
 
 pytestmark = [
     pytest.mark.long,
@@ -119,10 +120,11 @@ def freed_by_sleep(run_folder: Path) -> list[float]:
     return [float(size) for size in re.findall(r"Sleep mode freed ([\d.]+) GiB", logs)]
 
 
-@pytest.mark.parametrize(("schedule", "share"), [("streamed", 0.2), ("batched", 0.5)])
+@pytest.mark.parametrize(("schedule", "share"), [("streamed", 0.2), ("batched", 0.5), ("auto", None)])
 def test_three_steps_with_two_classmates_on_the_policys_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str, share: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str, share: float | None
 ) -> None:
+    """With shares and schedule as typed, and with those that the plan chooses; then two saves and validation too."""
     pytest.importorskip("vllm")
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
     policy, first, second = (save_model(tmp_path / name, seed) for seed, name in enumerate(("policy", "a", "b")))
@@ -134,17 +136,12 @@ def test_three_steps_with_two_classmates_on_the_policys_gpu(
         f"actor_rollout_ref.model.path={policy}",
         f"reward_model.classmate_model_name_or_path_list=[{first},{second}]",
         f"reward_model.classmate_schedule={schedule}",
-        f"reward_model.classmate_vllm_configs.gpu_memory_utilization={share}",
         "reward_model.classmate_generation_configs.max_new_tokens=64",
         "reward_model.cot_format=plain",
         "reward_model.classmate_cot_reward_configs.classmate_continue_mode=immediate_answer",
         "actor_rollout_ref.rollout.enforce_eager=true",
         f"reward.custom_reward_function.path={reward}",
-        f"actor_rollout_ref.rollout.gpu_memory_utilization={share}",
         f"actor_rollout_ref.rollout.n={ROLLOUTS}",
-        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16",
-        f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
-        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
         "actor_rollout_ref.actor.optim.lr=1e-5",
         f"data.train_files={data}",
         f"data.val_files={data}",
@@ -152,11 +149,20 @@ def test_three_steps_with_two_classmates_on_the_policys_gpu(
         "data.max_prompt_length=32",
         "data.max_response_length=128",
         f"trainer.total_training_steps={STEPS}",
-        "trainer.val_before_train=false",
-        "trainer.test_freq=-1",
-        f"trainer.save_freq={STEPS}",
+        "trainer.n_gpus_per_node=1",
         f"trainer.default_local_dir={folder}",
     ]
+    if share is None:
+        overrides += ["trainer.test_freq=2", "trainer.save_freq=2"]
+    else:
+        overrides += [
+            f"actor_rollout_ref.rollout.gpu_memory_utilization={share}",
+            f"reward_model.classmate_vllm_configs.gpu_memory_utilization={share}",
+            "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
+            "trainer.val_before_train=false",
+            "trainer.test_freq=-1",
+            f"trainer.save_freq={STEPS}",
+        ]
     with memory_samples(tmp_path / "memory.txt") as used:
         terminal = finished([*MAIN, *overrides], log=tmp_path / "terminal.txt")
     freed = freed_by_sleep(folder)
@@ -177,4 +183,6 @@ def test_three_steps_with_two_classmates_on_the_policys_gpu(
     assert len(freed) >= 3 * STEPS
     assert min(freed) > 1, "weights of 1.1 GiB and a cache"
     assert max(used) < total
+    planned = {line[1]: float(line[2]) for line in re.finditer(r"^(rows made|training) +([\d.]+) of", terminal, re.M)}
+    assert max(used) / 1024 < max(planned.values()) + margin_gib(total / 1024), "the plan's numbers, and its margin"
     assert (folder / "global_step_3" / "actor").is_dir()

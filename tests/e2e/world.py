@@ -32,8 +32,8 @@ MAIN = ("-m", "verl.trainer.classmate_cot_main_ppo")
 BASELINE = ("-m", "verl.trainer.qwen_main_ppo")
 PROMPTS, ROLLOUTS = 8, 4
 """Prompts of a step, and responses to each."""
-RUN_TIMEOUT_S = 1200
-"""A run of some steps takes a tenth of it; only what hangs takes longer."""
+RUN_TIMEOUT_S = 800
+"""A run of some steps takes a sixth of it or less; only what hangs takes longer."""
 
 _MARK = "CLASSMATE_COT_TEST_RUN"
 _REWARD = '''"""How near the last number is to the truth: graded, so that the rows of a group differ in any world."""

@@ -25,7 +25,9 @@ from verl.data_preprocessing.common import write_parquet
 from verl.data_preprocessing.hinted_arithmetic import make_dataset_row, make_problem
 from verl.data_preprocessing.hinted_arithmetic_sycophancy import sycophancy_row
 from verl.trainer import preflight
+from verl.trainer.choices import Machine
 from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
+from verl.trainer.untyped import fill_in
 from verl.workers.classmate_placement import resolved_schedule
 
 ANSWERED_BY_PYTHON = ["host_classmate_model", "prepare_data"]
@@ -101,6 +103,7 @@ def composed(command: list[str]) -> tuple[dict[str, Any], ClassmateRewardModelCo
     assert dash_m == "-m"
     with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
         config = compose(CONFIGS[entry], overrides=prepare_overrides(overrides))
+    fill_in(config, Machine(gpus=4, gpu_gib=79.2)).refuse()
     container: Any = OmegaConf.to_container(config, resolve=True)
     return container, from_mapping(container["reward_model"], require_classmates="classmate" in entry)
 
@@ -236,6 +239,30 @@ def test_a_mistyped_argument_is_one_line(arguments: list[str], said: str, tmp_pa
     assert said in refused("qwen3_baseline_mmlu_sycophancy", *arguments, cwd=tmp_path)
 
 
+@pytest.mark.parametrize("name", [name for name in TRAINING if not name.startswith("qwen3_classmate")])
+@pytest.mark.parametrize("written", [["--classmates", "x"], ["--classmates=x"]], ids=" ".join)
+def test_classmates_are_refused_where_none_can_be_chosen(name: str, written: list[str], tmp_path: Path) -> None:
+    """Self-play's only classmate is the policy; baselines and warm-up have none."""
+    line = refused(name, "--dry-run", "--model=M", *written, cwd=tmp_path)
+    assert line == "error: --classmates: this script trains with none that can be chosen; leave it out"
+    assert planned(name, "--model=M", cwd=tmp_path, CLASSMATES="x"), "a variable may be meant for another script"
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_every_option_of_a_training_script_changes_the_command_or_is_refused(name: str, tmp_path: Path) -> None:
+    for smoke in ([], ["--smoke"]):
+        plain = planned(name, "--model=M", *smoke, cwd=tmp_path)
+        for option, value in (("--model", "N"), ("--classmates", "x"), ("--gpus", "2"), ("--data", "d")):
+            done = launch(name, "--dry-run", "--model=M", *smoke, option, value, cwd=tmp_path)
+            if done.returncode == 0:
+                assert shlex.split(done.stdout)[1:] != plain, (option, smoke)
+            else:
+                assert (done.returncode, done.stdout) == (2, "")
+                assert option in done.stderr
+                assert done.stderr.endswith("out\n")
+                assert done.stderr.count("\n") == 1
+
+
 def fake_run(cwd: Path, stamp: str, *, state: str = "finished", step: int | None = 4, weights: str = "") -> Path:
     """A run of the warm-up, as far as the next script looks at it."""
     run = cwd / "outputs" / "classmate_cot" / "qwen3_warmup_sycophancy" / stamp
@@ -298,7 +325,8 @@ def test_a_merge_that_broke_off_is_done_again(tmp_path: Path) -> None:
     python = tmp_path / "environment" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(
-        "#!/bin/sh\nshift 8; mkdir -p $1; cd $1; echo a > model-00001-of-00002.safetensors\n"
+        "#!/bin/sh\n[ $2 = verl.model_merger ] || exit 0\n"
+        "shift 8; mkdir -p $1; cd $1; echo a > model-00001-of-00002.safetensors\n"
         f"[ -e {tmp_path}/tried ] || {{ touch {tmp_path}/tried; exit 1; }}\n"
         "echo b > model-00002-of-00002.safetensors\n"
         "echo model-00001-of-00002.safetensors model-00002-of-00002.safetensors > model.safetensors.index.json\n"
@@ -329,9 +357,57 @@ def test_merge_takes_steps_in_order_then_uploads(tmp_path: Path) -> None:
         assert command[1:6] == ["-m", "verl.model_merger", "merge", "--backend", "fsdp"]
         assert command[6:] == ["--local_dir", str(actor), "--target_dir", str(actor / "huggingface")]
     assert upload[1:] == [
-        *(str(ROOT / "upload_ckpts_to_huggingface.py"), "--root_path", str(run)),
-        *("--repo_name", "me/it"),
+        *(str(ROOT / "upload_ckpts_to_huggingface.py"), "--repo_name", "me/it"),
+        *("--root_path", str(run)),
     ]
+
+
+def checkpoints(cwd: Path, *steps: int) -> Path:
+    """A run with shards at these steps, as far as the merging script looks at them."""
+    run = fake_run(cwd, "20250101-000000", step=steps[-1])
+    for step in steps:
+        (run / f"global_step_{step}" / "actor").mkdir(parents=True, exist_ok=True)
+        (run / f"global_step_{step}" / "actor" / "fsdp_config.json").touch()
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "merged", "uploaded"),
+    [
+        (["--step", "4"], "{run}/global_step_4/actor/huggingface", ["--root_path", "{run}", "--step", "4"]),
+        (["--step=4", "--target", "T"], "T", ["--main_only_path", "T"]),
+        (["--step=4", "--force"], "{run}/global_step_4/actor/huggingface", ["--root_path", "{run}", "--step", "4"]),
+    ],
+)
+def test_what_is_uploaded_is_what_was_merged(
+    arguments: list[str], merged: str, uploaded: list[str], tmp_path: Path
+) -> None:
+    run = checkpoints(tmp_path, 4, 10)
+    done = launch("merge_fsdp_ckpts", str(run), "--dry-run", "--repo_name", "me/it", *arguments, cwd=tmp_path)
+    merge, upload = (shlex.split(line) for line in done.stdout.splitlines())
+    assert merge[-1] == merged.format(run=run)
+    assert upload[2:] == ["--repo_name", "me/it", *(word.format(run=run) for word in uploaded)]
+
+
+def test_merging_refuses_what_it_would_leave_undone(tmp_path: Path) -> None:
+    run = checkpoints(tmp_path, 4)
+    for name in ("a/b/c d", "a b", "a/", "-a"):
+        line = refused("merge_fsdp_ckpts", str(run), "--repo_name", name, cwd=tmp_path)
+        assert line == f"error: --repo_name {name} is no name of a repository; write NAME or ORGANISATION/NAME"
+    for idle in ([str(run)], ["--step=4"], ["--target=T"], ["--force"]):
+        assert "--smoke merges a run of its own" in refused("merge_fsdp_ckpts", "--smoke", *idle, cwd=tmp_path)
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_a_dry_run_of_the_smoke_merge_starts_nothing(tmp_path: Path) -> None:
+    done = launch("merge_fsdp_ckpts", "--smoke", "--dry-run", cwd=tmp_path)
+    assert shlex.split(done.stdout) == ["bash", str(FOLDER / "qwen3_warmup_sycophancy.sh"), "--smoke"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_hosting_smoke_takes_nothing_else(tmp_path: Path) -> None:
+    line = refused("host_classmate_model", "--smoke", "--backend", "vllm", cwd=tmp_path)
+    assert line == "error: --smoke hosts one of the embedded world's models; leave --backend out"
 
 
 def docker_commands(*arguments: str, cwd: Path, **variables: object) -> list[list[str]]:
@@ -357,6 +433,12 @@ def test_the_container_is_called_verl_and_has_gpus_data_and_models(tmp_path: Pat
     cache = re.search(r"HF_HOME=(\S+)", recipe)[1]  # type: ignore[index]
     assert volumes(create) == {checkout: str(ROOT), f"{checkout}/data": str(tmp_path / "d"), cache: "/models"}
     assert create[create.index("--workdir") + 1] == checkout
+
+
+def test_folders_of_the_container_may_be_written_from_here(tmp_path: Path) -> None:
+    """Docker takes a word without a slash for the name of a volume of its own."""
+    _, create = docker_commands("--data=d", "--hf-cache=models", cwd=tmp_path)
+    assert set(volumes(create).values()) == {str(ROOT), str(tmp_path / "d"), str(tmp_path / "models")}
 
 
 def test_where_packages_come_from_is_handed_to_the_build_unseen(tmp_path: Path) -> None:

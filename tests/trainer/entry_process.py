@@ -9,7 +9,6 @@ working folder, arguments and output. Ray may not start in it: a run that gets s
 
 import contextlib
 import math
-import multiprocessing
 import os
 import sys
 import time
@@ -17,11 +16,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from tests.processes import CONTEXT
+
 RAY_WAS_STARTED = 99
 """Exit code of a run that passed every check."""
-
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["verl.trainer.launch", "verl.trainer.preflight", "verl.trainer.ppo.utils"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +80,8 @@ def run_entry(
     cwd, output = folder / "cwd", folder / "output"
     cwd.mkdir(parents=True)
     output.mkdir()
-    reader, writer = _CONTEXT.Pipe(duplex=False)
-    process = _CONTEXT.Process(
+    reader, writer = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(
         target=_enter, args=(writer, arguments, str(cwd), str(output), config, trainer, environment)
     )
     process.start()

@@ -111,7 +111,10 @@ MISTAKES = {
         [f"{CLASSMATES}=[meta-llama/Llama-3.2-1B-Instruct]"],
         ["classmates[0].model", "`hf auth login`"],
     ),
-    "model too short for the rows": (["data.max_response_length=4096"], [POLICY, "reads at most 128 tokens"]),
+    "model too short for the rows": (
+        ["data.max_response_length=4096"],
+        [POLICY, "reads at most 128 tokens", "write data."],
+    ),
     "classmate too short for the rows": (
         ["reward_model.classmate_generation_configs.max_new_tokens=100"],
         ["classmates[0].model", "max_model_len=128"],

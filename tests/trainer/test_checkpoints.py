@@ -1,13 +1,17 @@
 """What lies in a run folder decides: which checkpoint a run resumes at, and which are removed after a save."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.trainer.saved import save, saved_steps
+from tests.trainer.test_configs import composed
 from verl.classmate.errors import ConfigError
-from verl.trainer.checkpoints import TRACKER, checkpoint_to_resume, latest_step, prune
+from verl.trainer.checkpoints import TRACKER, check_ranks, checkpoint_to_resume, latest_step, prune, saved_ranks
+from verl.trainer.choices import Machine
+from verl.trainer.preflight import check_resume
 
 
 def test_a_run_resumes_at_the_step_of_the_tracker(tmp_path: Path) -> None:
@@ -133,3 +137,70 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path, monkeypatch, written: 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=said):
         checkpoint_to_resume(trainer(written))
+
+
+def saved_by(ranks: int, run: Path, *, step: int = 20, merged: bool = True) -> Path:
+    """A checkpoint whose shards are those of so many ranks."""
+    folder = save(run, step)
+    for file in list((folder / "actor").glob("*_world_size_1_rank_0.pt")) if ranks > 1 else ():
+        for rank in range(ranks):
+            shutil.copy(file, file.with_name(file.name.replace("size_1_rank_0", f"size_{ranks}_rank_{rank}")))
+        file.unlink()
+    if merged:
+        (folder / "actor" / "huggingface").mkdir()
+        (folder / "actor" / "huggingface" / "model.safetensors").touch()
+    return folder
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8, 12])
+@pytest.mark.parametrize(("gpus", "nodes"), [(1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (4, 2), (4, 3), (1, 4)])
+def test_a_checkpoint_of_other_ranks_is_refused_with_the_number_that_fits(
+    tmp_path: Path, ranks: int, gpus: int, nodes: int
+) -> None:
+    """It was a FileNotFoundError in a worker, after all models had loaded."""
+    checkpoint = saved_by(ranks, tmp_path)
+    assert saved_ranks(checkpoint) == ranks
+    if gpus * nodes == ranks:
+        check_ranks(checkpoint, gpus_per_node=gpus, nodes=nodes)
+        return
+    with pytest.raises(ConfigError, match=f"was saved by {ranks} ranks, this run has {gpus * nodes}; write") as refused:
+        check_ranks(checkpoint, gpus_per_node=gpus, nodes=nodes)
+    message = str(refused.value)
+    fitting = int(re.search(r"n_gpus_per_node=(\d+)", message)[1])  # type: ignore[index]
+    fitting_nodes = re.search(r"nnodes=(\d+)", message)
+    assert fitting * (int(fitting_nodes[1]) if fitting_nodes else nodes) == ranks
+    assert f"actor_rollout_ref.model.path={checkpoint}/actor/huggingface" in message
+
+
+def test_weights_alone_are_offered_only_where_they_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_ranks(saved_by(2, tmp_path, merged=False), gpus_per_node=1, nodes=1)
+    assert "model.path" not in str(refused.value)
+
+
+def test_a_start_refuses_other_ranks_whichever_way_it_resumes(tmp_path: Path) -> None:
+    checkpoint = saved_by(2, tmp_path / "run")
+    named = {"resume_mode": "resume_path", "resume_from_path": str(checkpoint), "default_local_dir": None}
+    own = {"resume_mode": "auto", "resume_from_path": None, "default_local_dir": str(tmp_path / "run")}
+    for way in (named, own):
+        check_resume({"trainer": way | {"n_gpus_per_node": 2, "nnodes": 1}})
+        with pytest.raises(ConfigError, match=r"saved by 2 ranks, this run has 4; write trainer\.n_gpus_per_node=2"):
+            check_resume({"trainer": way | {"n_gpus_per_node": 4, "nnodes": 1}})
+    fresh = {"resume_mode": "disable", "resume_from_path": None, "default_local_dir": str(tmp_path / "run")}
+    check_resume({"trainer": fresh | {"n_gpus_per_node": 4, "nnodes": 1}})
+
+
+def test_gpus_that_nobody_typed_are_those_of_the_checkpoint(tmp_path: Path) -> None:
+    checkpoint = saved_by(2, tmp_path / "run")
+    resume = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={checkpoint}"]
+    there = Machine(gpus=8, gpu_gib=79.2)
+    config = composed("classmate_cot_ppo_trainer", "gpu", *resume, machine=there)
+    assert config.trainer.n_gpus_per_node == 2
+    config = composed("classmate_cot_ppo_trainer", "gpu", f"trainer.default_local_dir={tmp_path}/run", machine=there)
+    assert config.trainer.n_gpus_per_node == 2
+    for way in (resume, [f"trainer.default_local_dir={tmp_path}/run"]):
+        config = composed("classmate_cot_ppo_trainer", "cpu", *way)
+        assert config.trainer.n_gpus_per_node == config.ray_kwargs.ray_init.num_gpus == 2
+    assert composed("classmate_cot_ppo_trainer", "cpu").trainer.n_gpus_per_node == 1
+    config = composed("classmate_cot_ppo_trainer", "gpu", *resume, machine=Machine(gpus=1, gpu_gib=79.2))
+    assert config.trainer.n_gpus_per_node == 1, "there are no two; the start refuses in one line"

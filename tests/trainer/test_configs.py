@@ -10,6 +10,8 @@ from tests.e2e.tiny import make_tiny_world
 from verl.classmate.algorithm_config import AlgorithmConfig, algorithm_from_mapping
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.trainer import command_line
+from verl.trainer.choices import Machine
+from verl.trainer.untyped import fill_in
 
 CONFIG_FOLDER = command_line.CONFIG_FOLDER
 # In the repository: beside the links for editors, or in a wheel install, upstream's files lie in the same folder.
@@ -19,14 +21,25 @@ HARDWARE = sorted(path.stem for path in (OURS / "hardware").glob("*.yaml"))
 CLASSMATES = "reward_model.classmate_cot_reward_configs.classmate_model_name_or_path_list"
 
 
-def composed(name: str, hardware: str, *overrides: str) -> DictConfig:
+def composed(name: str, hardware: str, *overrides: str, machine: Machine | None = None) -> DictConfig:
+    """A config as a start makes it: composed, and what nobody typed filled in."""
     with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
-        return compose(name, overrides=[f"hardware={hardware}", *overrides])
+        config = compose(name, overrides=[f"hardware={hardware}", *overrides])
+    fill_in(config, machine)
+    return config
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
     return make_tiny_world(tmp_path_factory.mktemp("world")).model
+
+
+@pytest.mark.parametrize("hardware", HARDWARE)
+@pytest.mark.parametrize("name", PRIMARY)
+def test_reading_data_forks_nothing(name, hardware):
+    """Upstream's workers for it are forks of the driver, which has threads, and a handler of SIGTERM."""
+    data = composed(name, hardware).data
+    assert (data.filter_overlong_prompts_workers, data.dataloader_num_workers) == (None, 0)
 
 
 def test_there_are_configs():
@@ -88,12 +101,13 @@ def test_defaults_are_those_of_the_typed_config_but_for_what_the_preset_sets(nam
     container = OmegaConf.to_container(composed(name, "cpu"), resolve=True)
     reward = container["reward_model"]
     defaults = ClassmateRewardModelConfig()
-    # They follow data.seed and the reward manager.
+    # They follow data.seed, the reward manager and the machine.
     unset = {
         "seed",
         "classmate_cot_reward_configs.self_play_model",
         "format_weight",
         "classmate_cot_reward_configs.reward_fusion",
+        "classmate_vllm_configs.gpu_memory_utilization",
     }
     assert set(differences(defaults, reward)) - unset == PRESETS[name] - {"classmates"}
     estimator = {"adv_estimator"} if name == "qwen_ppo_trainer" else set()

@@ -18,7 +18,7 @@ folder = RunFolder(path=Path(sys.argv[1]), resumed_from=None)
 
 def validated(step, accuracy, cot_length):
     source = "val-core/some/source/"
-    folder.append_metrics(step, {
+    folder.write_metrics(step, {
         source + "main_model_reward/mean@1": accuracy, source + "avg_classmate_score/mean@1": accuracy / 2,
         source + "classmate_0_score/mean@1": accuracy / 2, source + "follows_hint/mean@1": 1 - accuracy,
         source + "main_cot_length/mean@1": cot_length,

@@ -165,3 +165,12 @@ def test_ray_works_with_forks(server: ForkServer) -> None:
     finally:
         ray.shutdown()
     assert eventually(lambda: not any(psutil.pid_exists(worker) for worker in (restarted, late_pid)))
+
+
+def test_what_is_forked_has_no_thread_but_its_own(server: ForkServer, script: Path) -> None:
+    """A fork gets its parent's locks and none of its threads. The allocator of pyarrow has a thread that is none of
+    Python's, and sees to it at each fork that it is idle and unlocked."""
+    ask(server.py_executable, script)
+    tasks = Path(f"/proc/{server.pid}/task")
+    threads = [(tasks / number / "comm").read_text().strip() for number in os.listdir(tasks)]
+    assert len([name for name in threads if name != "jemalloc_bg_thd"]) == 1, threads

@@ -12,7 +12,7 @@ import pytest
 
 from tests.trainer.saved import save
 from tests.trainer.test_configs import composed
-from verl.trainer import launch, preflight
+from verl.trainer import launch, preflight, preflight_templates
 from verl.trainer.launch import STARTED_AT, StartupClock
 from verl.trainer.ppo import inprocess_trainer
 
@@ -83,6 +83,7 @@ def one_run(monkeypatch, tmp_path, train, *settings: str) -> Path:
     config = composed("qwen_ppo_trainer", "cpu", f"trainer.default_local_dir={tmp_path / 'run'}", *settings)
     monkeypatch.setattr(launch, "compose", lambda *_: config)
     monkeypatch.setattr(preflight, "check", lambda *_, **__: None)
+    monkeypatch.setattr(preflight_templates, "notes", lambda *_, **__: [])
     monkeypatch.setattr(launch, "start_ray", lambda *_: SimpleNamespace(logs=tmp_path / "ray", close=lambda: None))
     monkeypatch.setattr(launch, "_announce", lambda *_: None)
     monkeypatch.setattr(launch, "_start_classmates", train)

@@ -1,10 +1,14 @@
 """The plan that a run prints at its start: what runs where, what it needs and what is there."""
 
+import functools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 
+from scripts import resources_table
 from tests.e2e.tiny import make_tiny_world
 from tests.trainer.test_configs import composed
 from verl.classmate.config import from_mapping
@@ -67,29 +71,14 @@ def test_a_critic_is_counted(model):
 
 
 def test_gpu_memory_is_told_as_a_share(model):
-    lines = plan(str(model), "gpu", {"model": str(model), "backend": "vllm", "gpu_memory_utilization": 0.25})
+    policy = "actor_rollout_ref.rollout.gpu_memory_utilization=0.5"
+    classmate = {"model": str(model), "backend": "vllm", "gpu_memory_utilization": 0.25}
+    lines = plan(str(model), "gpu", classmate, overrides=[policy])
     assert any(line.startswith("GPUs ") and "1 needed" in line for line in lines)
     assert any(line.startswith("GPU memory") and "75%" in line for line in lines)
 
 
-def test_what_training_keeps_beside_the_engines_is_warned_of(model, monkeypatch):
-    kept = 3 * resource_plan.weights_gib(str(model), as_float32=True)
-    classmate = {"model": str(model), "backend": "vllm", "gpu_memory_utilization": 0.25}
-    offload = [f"actor_rollout_ref.actor.fsdp_config.{part}_offload=true" for part in ("param", "optimizer")]
-
-    def warned(gpu_gib: float, *overrides: str) -> bool:
-        monkeypatch.setattr(resource_plan, "_gpu_gib", lambda: gpu_gib)
-        return plan(str(model), "gpu", classmate, overrides=list(overrides))[-1].startswith("warning: GPU memory")
-
-    # The engines take three quarters.
-    assert not warned(4.01 * kept)
-    assert warned(3.99 * kept)
-    assert not warned(3.99 * kept, *offload)
-    assert warned(0.25 * kept, offload[0])
-
-
 def test_half_precision_files_take_twice_their_size_in_float32(model, tmp_path):
-    import json
     import shutil
 
     half = Path(shutil.copytree(model, tmp_path / "half"))
@@ -98,6 +87,23 @@ def test_half_precision_files_take_twice_their_size_in_float32(model, tmp_path):
     stored = resource_plan.weights_gib(str(half), as_float32=False)
     assert resource_plan.weights_gib(str(half), as_float32=True) == pytest.approx(2 * stored)
     assert resource_plan.weights_gib("some/model", as_float32=True) is None
+
+
+def test_a_hub_models_weights_are_known_from_its_config_in_the_cache(monkeypatch, tmp_path):
+    """They counted as nothing, so that no warning about them could come."""
+    snapshot = tmp_path / "models--Qwen--Cached-0.6B" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("abc")
+    (snapshot / "config.json").write_text(json.dumps(resources_table.POLICIES["Qwen3-0.6B"]))
+    monkeypatch.setattr(
+        "huggingface_hub.try_to_load_from_cache",
+        functools.partial(huggingface_hub.try_to_load_from_cache, cache_dir=str(tmp_path)),
+    )
+    found = resource_plan.weights_gib("Qwen/Cached-0.6B", as_float32=True)
+    assert found == pytest.approx(4 * 596_049_920 / 2**30)
+    lines = plan("Qwen/Cached-0.6B", "gpu")
+    assert "8.9 GiB" in lines[1], "weights, gradients, Adam"
 
 
 def test_this_machine_has_memory():

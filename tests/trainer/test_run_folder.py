@@ -98,8 +98,8 @@ def test_resume_mode_disable_starts_anew():
 
 def test_an_unfinished_run_without_a_checkpoint_starts_again_in_its_folder():
     folder = RunFolder.open(config())
-    folder.append_metrics(0, {"val": 0.1})
-    folder.append_metrics(1, {"loss": 0.2})
+    folder.write_metrics(0, {"val": 0.1})
+    folder.write_metrics(1, {"loss": 0.2})
     folder.dump_rows(1, [{"a": 1}])
     folder.dump_rows(0, [{"a": 1}], validation=True)
     abandon(folder)
@@ -279,7 +279,7 @@ def test_a_run_of_another_host_is_in_use_until_it_has_been_quiet(tmp_path, named
     of_another_host(folder, quiet_min=QUIET_MIN + 1)
     again = RunFolder.open(config(path))
     assert (again.path, again.resumed_from) == (folder.path, 0)
-    again.append_metrics(1, {"loss": 0.5})
+    again.write_metrics(1, {"loss": 0.5})
     of_another_host(again, quiet_min=QUIET_MIN + 1)
     with pytest.raises(ConfigError, match="elsewhere"):
         RunFolder.open(config(path))
@@ -303,7 +303,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
 def test_a_resumed_run_forgets_what_it_does_again(tmp_path):
     folder = RunFolder.open(config(tmp_path / "run"))
     for step in range(7):
-        folder.append_metrics(step, {"loss": float(step)})
+        folder.write_metrics(step, {"loss": float(step)})
         folder.dump_rows(step, [{"step": step}])
     folder.dump_rows(0, [{"step": 0}], validation=True)
     folder.dump_rows(6, [{"step": 6}], validation=True)
@@ -317,13 +317,13 @@ def test_a_resumed_run_forgets_what_it_does_again(tmp_path):
 
 def test_a_line_that_a_killed_run_left_incomplete_is_dropped(tmp_path):
     folder = RunFolder.open(config(tmp_path / "run"))
-    folder.append_metrics(1, {"loss": 0.5})
+    folder.write_metrics(1, {"loss": 0.5})
     save_checkpoint(folder, 1)
     with folder.metrics_path.open("a") as f:
         f.write('{"step": 2, "lo')
     abandon(folder)
     again = RunFolder.open(config(tmp_path / "run"))
-    again.append_metrics(2, {"loss": 0.25})
+    again.write_metrics(2, {"loss": 0.25})
     assert list(again.read_metrics()) == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]
 
 
@@ -337,7 +337,7 @@ def test_kill_while_writing_leaves_whole_files(tmp_path):
         "print('ready', flush=True)\n"
         "while True:\n"
         "    folder.dump_rows(1, [{'text': 'x' * 100000} for _ in range(20)])\n"
-        "    folder.append_metrics(1, {'loss': 0.5})\n"
+        "    folder.write_metrics(1, {'loss': 0.5})\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script, json.dumps(config(tmp_path / "run"))], stdout=subprocess.PIPE, text=True
@@ -361,7 +361,7 @@ def run_until(path: Path, step: int, *saved: int) -> RunFolder:
     """A run that was killed behind `step`."""
     folder = RunFolder.open(config(path))
     for done in range(step + 1):
-        folder.append_metrics(done, {"loss": float(done)})
+        folder.write_metrics(done, {"loss": float(done)})
         folder.dump_rows(done, [{"step": done}])
     for saved_step in saved:
         save(folder.path, saved_step)
@@ -450,8 +450,22 @@ def test_a_folder_with_something_but_no_run_is_not_trained_over(tmp_path, left, 
 
 def test_metrics_are_json_also_where_a_number_is_none(tmp_path):
     folder = RunFolder.open(config(tmp_path / "run"))
-    folder.append_metrics(1, {"a": math.nan, "b": math.inf, "c": 1})
+    folder.write_metrics(1, {"a": math.nan, "b": math.inf, "c": 1})
     assert list(folder.read_metrics()) == [{"step": 1, "a": None, "b": None, "c": 1}]
+
+
+def test_the_line_of_a_step_is_written_when_it_is_saved_and_completed_later(tmp_path):
+    folder = RunFolder.open(config(tmp_path / "run"))
+    folder.write_metrics(1, {"loss": 0.5})
+    folder.write_metrics(11, {"loss": 0.25})
+    folder.write_metrics(11, {"loss": 0.25, "val": 1.0, "time": 3.0})
+    folder.write_metrics(11, {"val": 1.0})
+    folder.add_metrics(11, {"loss": 0.125})
+    folder.add_metrics(12, {"loss": 0.0})
+    expected = [{"step": 1, "loss": 0.5}, {"step": 11, "val": 1.0, "loss": 0.125}, {"step": 12, "loss": 0.0}]
+    assert [json.loads(line) for line in folder.metrics_path.read_text().splitlines()] == expected
+    assert folder.metrics_of(11) == expected[1]
+    assert folder.metrics_of(2) == {}
 
 
 def test_changed_keys_are_dotted_and_see_added_and_removed_ones():

@@ -1,8 +1,10 @@
 """What is settled before a run starts: keys that depend on other keys."""
 
+import datetime
 from pathlib import Path
 
 import pytest
+import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from tests.trainer.saved import save
@@ -10,6 +12,7 @@ from tests.trainer.test_configs import composed
 from verl.classmate.algorithm_config import rollout_correction
 from verl.classmate.aliases import resolve_aliases
 from verl.classmate.config import from_mapping
+from verl.classmate.errors import ConfigError
 from verl.trainer.run_folder import RunFolder
 from verl.trainer.session import settle
 
@@ -78,3 +81,40 @@ def test_a_run_that_goes_back_is_not_validated_once_more(tmp_path: Path) -> None
     named = ("trainer.resume_mode=resume_path", f"trainer.resume_from_path={save(tmp_path / 'run', 20)}")
     config, _ = settled(tmp_path, *named)
     assert not config.trainer.val_before_train
+
+
+class Tomorrow(datetime.datetime):
+    """A clock that stands at another day."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+        return datetime.datetime(2031, 12, 9, 23, 59, 58, tzinfo=tz)
+
+
+def test_a_run_keeps_the_day_of_its_first_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    today = datetime.datetime.now().astimezone().date().isoformat()
+    config, _ = settled(tmp_path)
+    assert config.reward_model.chat_date == today
+    RunFolder(path=tmp_path / "run", resumed_from=None).leave()
+    monkeypatch.setattr("verl.trainer.run_folder.datetime.datetime", Tomorrow)
+    later, _ = settled(tmp_path)
+    assert later.reward_model.chat_date == today, "the resumed run makes the same prompts"
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["reward_model"]["chat_date"] == today
+    RunFolder(path=tmp_path / "run", resumed_from=None).leave()
+    with pytest.raises(ConfigError, match=r"another config \(differs in reward_model\.chat_date\)"):
+        settled(tmp_path, "reward_model.chat_date=2030-01-01")
+    settled(tmp_path, f"reward_model.chat_date={today}")
+    new, _ = settled(tmp_path / "other")
+    assert new.reward_model.chat_date == "2031-12-09"
+
+
+@pytest.mark.parametrize("text", ["2026-13-01", "yesterday", "20260101", "2026-1-1", ""])
+def test_what_is_no_day_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"reward_model\.chat_date: .* is no day; write for instance 2026-01-31"):
+        from_mapping({"chat_date": text}, require_classmates=False)
+
+
+@pytest.mark.parametrize("number", [20240229, 2024.5, True])
+def test_a_day_as_a_number_is_told_with_an_example(number: object) -> None:
+    with pytest.raises(ConfigError, match=r"chat_date: expected a string, got .*; write for instance 2026-01-31"):
+        from_mapping({"chat_date": number}, require_classmates=False)

@@ -346,6 +346,52 @@ def test_a_card_written_by_hand_stays(hub: LocalHub, run: Path, command: Callabl
     assert "which somebody wrote by hand, stays" in shown
 
 
+@pytest.mark.parametrize("name", ["a/b/c d", "a/b/c", "a b", "", "/", "me/", "-a", "a--b", "x.git", "a" * 97])
+@pytest.mark.parametrize("how", [["--dry_run"], []], ids=["dry", "real"])
+def test_a_name_that_no_repository_has_is_refused_before_anything_is_asked(
+    name: str, how: list[str], hub: LocalHub, run: Path, command: Callable[..., tuple[str, str]]
+) -> None:
+    shown, error = command("--root_path", run, f"--repo_name={name}", *how)
+    assert (shown, error.count("\n")) == ("", 0)
+    assert f"--repo_name {name!r} is no name of a repository" in error
+    assert not hub.requests
+    _, error = command("--root_path", run, "--repo_name", "model", "--organization", "a b", *how)
+    assert "--repo_name 'a b/model' is no name of a repository" in error
+
+
+def test_one_step_goes_to_its_branch_and_to_main_if_it_is_the_newest(
+    hub: LocalHub, run: Path, command: Callable[..., tuple[str, str]]
+) -> None:
+    shown, _ = command("--root_path", run, "--step", 2, "--repo_name", "older", "--dry_run")
+    assert "branch global_step_2:" in shown
+    assert "main" not in shown
+    assert "global_step_10" not in shown
+    assert command("--root_path", run, "--step", 2, "--repo_name", "older")[1] == ""
+    assert set(hub.repositories["me/older"].branches) == {"main", "global_step_2"}
+    assert "config.json" not in hub.repositories["me/older"].branches["main"], "main is the newest's"
+    assert command("--root_path", run, "--step", 10, "--repo_name", "newest")[1] == ""
+    assert_whole(hub, "me/newest", run, {"global_step_10": 10, "main": 10})
+    _, error = command("--root_path", run, "--step", 7, "--repo_name", "model", "--dry_run")
+    assert error == f"error: --step 7: {run} has the steps 1, 2, 10; write one of them"
+
+
+def test_options_that_would_do_nothing_are_refused(run: Path, command: Callable[..., tuple[str, str]]) -> None:
+    model = run / "global_step_2" / "actor" / "huggingface"
+    alone = run.parent / "alone"
+    shutil.copytree(model, alone)
+    (alone / "README.md").write_text("# Mine\n")
+    for given, said in (
+        (["--main_only_path", alone, "--training_state"], "--training_state: there is none beside"),
+        (["--main_only_path", alone, "--license", "mit"], "--license: .* has a README.md of its own"),
+        (["--root_path", run, "--license", "Apache 2.0"], "--license Apache 2.0 is no licence in the hub's spelling"),
+    ):
+        shown, error = command(*given, "--repo_name", "model", "--dry_run")
+        assert not shown
+        assert re.search(said, error), error
+    _, error = command("--main_only_path", alone, "--step", 2, "--repo_name", "model", "--dry_run")
+    assert error == "2", "the parser's own way to say so"
+
+
 def test_one_folder_to_main(hub: LocalHub, run: Path, command: Callable[..., tuple[str, str]]) -> None:
     _, error = command("--main_only_path", run / "global_step_2", "--repo_name", "model", "--organization", "lab")
     assert not error

@@ -1,7 +1,6 @@
 """The mapping file, written by several at once and read by runs, and what is found out about a server."""
 
 import json
-import multiprocessing
 import socket
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 
+from tests.processes import in_processes
 from tests.workers.servers import serving
 from verl.workers import classmate_mapping
 from verl.workers.classmate_mapping import Server, ask, changing, find, is_this_machine, problem, read
@@ -37,12 +37,7 @@ def _add(path: str, name: str) -> None:
 
 def test_launchers_do_not_lose_each_others_entries(tmp_path: Path) -> None:
     path = tmp_path / "mapping.json"
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_add, args=(str(path), name)) for name in "abcd"]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
+    in_processes(_add, [(str(path), name) for name in "abcd"])
     assert len(read(path)) == 16
 
 

@@ -15,6 +15,7 @@ from verl.workers.classmate_placement import (
     engines,
     gpu_memory_share,
     max_colocate_count,
+    read_beside_log_probs,
     resolved_backend,
     resolved_schedule,
 )
@@ -22,7 +23,7 @@ from verl.workers.classmate_placement import (
 
 def run(gpus: int = 1, *, device: str = "cuda", policy: float = 0.4, rollout: str = "vllm") -> dict[str, Any]:
     return {
-        "algorithm": {"adv_estimator": "grpo"},
+        "algorithm": {"adv_estimator": "grpo", "filter_groups": {"enable": False}},
         "debug": False,
         "trainer": {"device": device, "n_gpus_per_node": gpus, "nnodes": 1},
         "actor_rollout_ref": {
@@ -55,6 +56,22 @@ def test_every_engine_has_a_name_of_its_own_that_follows_from_the_config() -> No
         "classmate 0 (m0, engine 1)",
         "classmate 1 (m1, engine 1)",
     ]
+
+
+def test_classmates_that_do_not_share_the_trainers_gpus_read_beside_the_log_probs() -> None:
+    server, own = {"backend": "openai"}, {"placement": "dedicated"}
+    assert read_beside_log_probs(run(), reward(server))
+    assert read_beside_log_probs(run(), reward(own, server))
+    assert read_beside_log_probs(run(device="cpu"), reward({}, {"backend": "hf"}))
+    assert not read_beside_log_probs(run(), reward(own, {}))
+    live = {"classmate_cot_reward_configs": {"self_play": "live", "self_play_model": "policy"}}
+    for device in ("cpu", "cuda"):
+        assert not read_beside_log_probs(run(device=device), reward(own, **live))
+        assert not read_beside_log_probs(run(device=device), from_mapping({}, require_classmates=False))
+        for earlier in ({"adv_estimator": "remax"}, {"filter_groups": {"enable": True}}):
+            config = run(device=device)
+            config["algorithm"] |= earlier
+            assert not read_beside_log_probs(config, reward(own))
 
 
 def test_live_self_play_has_no_engine() -> None:

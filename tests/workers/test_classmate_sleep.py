@@ -1,6 +1,7 @@
 """Who sleeps when, on a GPU: its engines are played, since what counts is when each is told to sleep and to wake."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,22 +13,43 @@ from verl.workers import classmate_workers
 from verl.workers.classmate_workers import ClassmateGroup
 
 
+class Method:
+    """A method of an actor."""
+
+    def __init__(self, call: Callable[[], Awaitable[Any]]) -> None:
+        self.remote = call
+
+
 class Engine:
-    """What the group sees of upstream's replica."""
+    """What the group sees of upstream's replica, and of the actor behind it."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.dead = False
+        self.killed = False
+        self.slow: set[str] = set()
+        """Calls that never end."""
+        self.unanswered = 0
+        """What it says to a ping."""
+        self.servers, self.workers = (self,), ()
+        self.ping = Method(self._ping)
 
     async def sleep(self) -> None:
-        self._called("sleep")
+        await self._called("sleep")
 
     async def wake_up(self) -> None:
-        self._called("wake_up")
+        await self._called("wake_up")
 
-    def _called(self, method: str) -> None:
+    async def _ping(self) -> int:
         if self.dead:
             raise ray.exceptions.ActorDiedError()
+        if "ping" in self.slow:
+            await asyncio.Event().wait()
+        return self.unanswered
+
+    async def _called(self, method: str) -> None:
+        if method in self.slow:
+            await asyncio.Event().wait()
         self.calls.append(method)
 
 
@@ -52,7 +74,8 @@ def make(monkeypatch: pytest.MonkeyPatch, schedule: str, **keys: Any) -> tuple[C
     group = ClassmateGroup(config, reward)
     engines = [Engine() for _ in group._members]
     for member, engine in zip(group._members, engines, strict=True):
-        member.replica = engine
+        member.replica = member.handle = engine
+    monkeypatch.setattr(ray, "kill", lambda engine: setattr(engine, "killed", True))
     return group, engines
 
 
@@ -104,6 +127,45 @@ def test_an_engine_that_has_died_is_left_to_heal(monkeypatch: pytest.MonkeyPatch
     engines[0].dead = True
     group.sleep()
     assert calls(engines) == [[], ["sleep"], ["sleep"], []]
+
+
+@pytest.mark.parametrize(
+    ("hang", "reason"),
+    [
+        ({"slow": {"ping"}}, "no answer to a ping within 0.1 s"),
+        ({"unanswered": 3}, "it let 3 requests in a row run out of time"),
+        ({"slow": {"sleep"}}, "not asleep within 0.3 s"),
+        ({"slow": {"wake_up"}}, "not awake within 0.3 s"),
+    ],
+)
+@pytest.mark.parametrize("schedule", ["streamed", "batched"])
+def test_one_that_hangs_holds_nobody_up_and_gives_its_memory_back(
+    monkeypatch: pytest.MonkeyPatch, schedule: str, hang: dict[str, Any], reason: str
+) -> None:
+    group, engines = make(monkeypatch, schedule, classmate_ping_timeout=0.1, classmate_sleep_timeout=0.3)
+    for name, value in hang.items():
+        setattr(engines[1], name, value)
+
+    async def ask() -> None:
+        for classmate in (0, 1):
+            async with group.awake(classmate):
+                pass
+
+    if schedule == "streamed":
+        group.sleep()
+        group.wake_up()
+    else:
+        asyncio.run(ask())
+    assert [engine.killed for engine in engines] == [False, True, False, False]
+    others = ["sleep", "wake_up"] if schedule == "streamed" else ["wake_up", "sleep"]
+    assert calls([engines[0], *engines[2:]]) == [others, others, []]
+    failure = group._members[1].failure
+    assert failure is not None
+    assert (failure.what, failure.reason) == ("hangs", reason)
+    before = list(engines[1].calls)
+    group.sleep()
+    group.wake_up()
+    assert engines[1].calls == before, "it is left to heal"
 
 
 def test_memory_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

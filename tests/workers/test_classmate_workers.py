@@ -3,7 +3,9 @@
 import asyncio
 import dataclasses
 import os
+import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,8 +66,34 @@ class Running:
         process.kill()
         process.wait()
 
+    def stop(self, classmate: int = 0, replica: int = 0) -> psutil.Process:
+        """Lets an engine's process stand still, alive."""
+        process = self.process(classmate, replica)
+        process.send_signal(signal.SIGSTOP)
+        return process
+
+    def hang(self, classmate: int = 0, *, seconds: float = 10_000, times: int | None = None) -> None:
+        """Lets what computes in an engine stand still, at all next forwards or so many, while it answers pings."""
+        actor = ray.get_actor(actor_name(classmate, self.reward.classmates[classmate]))
+
+        def hang(self: ClassmateWorker) -> None:
+            forward, left = self.engine.model.forward, [times]
+
+            def slow(*args: Any, **kwargs: Any) -> Any:
+                if left[0] is None or left[0] > 0:
+                    left[0] = None if left[0] is None else left[0] - 1
+                    time.sleep(seconds)
+                return forward(*args, **kwargs)
+
+            self.engine.model.forward = slow  # type: ignore[method-assign]
+
+        ray.get(actor.__ray_call__.remote(hang))
+
 
 Start = Callable[..., Running]
+
+PING_S = 5.0
+"""`classmate_ping_timeout` where an engine is to hang: a living one answers in milliseconds."""
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +212,84 @@ def test_a_dead_engine_is_restarted_under_its_name_and_excluded_in_the_end(start
 
 
 @pytest.mark.slow
+def test_a_stopped_engine_is_found_restarted_under_its_name_and_excluded_in_the_end(start: Start) -> None:
+    """It lives, holds its memory and answers nothing, which no error tells."""
+    running = start(2, classmate_max_restarts=1, classmate_ping_timeout=PING_S)
+    (before,) = running.ask()
+
+    stopped = running.stop()
+    lost = running.ask(seeds=tuple(range(6)))
+    assert outcomes(lost) == [Outcome.timeout] * 6
+    assert all("hangs: no answer to a ping within 5 s" in (reply.error or "") for reply in lost), "not after 600 s"
+    assert outcomes(running.ask(1)) == [Outcome.ok], "the others go on"
+    running.group.heal()
+    assert (running.group.restarts, running.group.excluded) == (1, frozenset())
+    assert not psutil.pid_exists(stopped.pid), "what hung is gone, with its memory"
+    assert running.ask() == [before], "the same model answers under the same name"
+    (event,) = running.events
+    assert "hangs; restart 1 of 1 (no answer to a ping within 5 s)" in event
+    running.group.heal()
+    assert len(running.events) == 1, "the new one is well"
+
+    stopped = running.stop()
+    running.group.heal()
+    assert (running.group.restarts, running.group.excluded) == (1, frozenset({0}))
+    assert "hangs and is excluded from the rest of the run" in running.events[-1]
+    assert all("\n" not in event and len(event) < 300 for event in running.events)
+    assert not psutil.pid_exists(stopped.pid)
+    assert outcomes(running.ask(1)) == [Outcome.ok]
+
+
+@pytest.mark.slow
+def test_an_engine_that_answers_pings_and_no_requests_is_restarted(start: Start) -> None:
+    running = start(1, classmate_max_restarts=1, classmate_ping_timeout=PING_S, classmate_request_timeout=PING_S)
+    (before,) = running.ask()
+
+    running.hang(seconds=PING_S + 1, times=1)
+    assert outcomes(running.ask()) == [Outcome.timeout]
+    running.group.heal()
+    assert running.events == [], "one slow request is no hang"
+    assert running.ask() == [before]
+
+    running.hang()
+    many = running.ask(seeds=tuple(range(1500)))
+    assert outcomes(many) == [Outcome.timeout] * 1500
+    assert not any("to a ping" in (reply.error or "") for reply in many), "pings do not queue behind requests"
+    (refused,) = running.ask()
+    assert "requests in a row run out of time" in (refused.error or ""), "pings tell it to who comes later"
+    running.group.heal()
+    assert re.search(r"hangs; restart 1 of 1 \(it let \d+ requests in a row run out of time\)", running.events[-1])
+    assert running.ask() == [before]
+
+
+@pytest.mark.slow
+def test_sleep_and_wake_of_engines_that_hang_have_an_end(start: Start) -> None:
+    """On a GPU, which is played here, others need their memory at once: they are killed, and healed later."""
+    running = start(2, classmate_ping_timeout=PING_S, classmate_sleep_timeout=PING_S, classmate_request_timeout=PING_S)
+    group = running.group
+    group._sleepers = list(group._members)
+    before = [running.ask(m) for m in (0, 1)]
+    group.sleep()
+    group.wake_up()
+    assert ([running.ask(m) for m in (0, 1)], group.restarts) == (before, 0)
+
+    processes = [running.process(m) for m in (0, 1)]
+    running.hang(1)
+    assert outcomes(running.ask(1)) == [Outcome.timeout]
+    running.stop(0)
+    group.sleep()
+    assert not any(psutil.pid_exists(process.pid) for process in processes)
+    assert outcomes(running.ask(0) + running.ask(1)) == [Outcome.engine_error] * 2, "nobody waits for them"
+    group.heal()
+    assert [event.partition("hangs; ")[2] for event in running.events] == [
+        "restart 1 of 3 (no answer to a ping within 5 s)",
+        "restart 1 of 3 (not asleep within 5 s)",
+    ]
+    group.wake_up()
+    assert [running.ask(m) for m in (0, 1)] == before
+
+
+@pytest.mark.slow
 def test_the_policy_exclude_restarts_nothing(start: Start) -> None:
     running = start(classmate_failure_policy="exclude")
     running.kill()
@@ -193,10 +299,14 @@ def test_the_policy_exclude_restarts_nothing(start: Start) -> None:
 
 @pytest.mark.slow
 def test_the_policy_raise_ends_the_run(start: Start, models: list[str]) -> None:
-    running = start(classmate_failure_policy="raise")
+    running = start(classmate_failure_policy="raise", classmate_ping_timeout=PING_S)
     running.group.heal()
+    process = running.stop()
+    with pytest.raises(ClassmateEngineError, match=rf"{models[0]}\) hangs: no answer to a ping"):
+        running.group.heal()
+    process.send_signal(signal.SIGCONT)
     running.kill()
-    with pytest.raises(ClassmateEngineError, match=models[0]):
+    with pytest.raises(ClassmateEngineError, match=rf"{models[0]}\) died"):
         running.group.heal()
 
 

@@ -1,7 +1,6 @@
 """The hosting script: what it starts, writes and says, and that nothing of it is left when it ends."""
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import socket
@@ -13,6 +12,7 @@ import psutil
 import pytest
 
 from tests.e2e.tiny import make_tiny_world
+from tests.processes import CONTEXT
 from verl.classmate.errors import ConfigError
 from verl.workers import host_classmates
 from verl.workers.classmate_mapping import Server, ask, changing, problem, read
@@ -35,10 +35,6 @@ def mapping(tmp_path: Path) -> Path:
     return path
 
 
-# In a whole test run the fork server has imported verl already (tests/trainer/entry_process.py).
-_CONTEXT = multiprocessing.get_context("forkserver")
-
-
 def _enter(arguments: list[str], log: str) -> None:
     for number in (1, 2):
         os.dup2(os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)
@@ -52,7 +48,7 @@ class Launcher:
     def __init__(self, *arguments: str, folder: Path) -> None:
         self._log = folder / "said.txt"
         self._log.touch()
-        self.process = _CONTEXT.Process(target=_enter, args=(list(arguments), str(self._log)))
+        self.process = CONTEXT.Process(target=_enter, args=(list(arguments), str(self._log)))
         self.process.start()
         self.servers: list[psutil.Process] = []
 
@@ -179,6 +175,11 @@ def test_without_a_model_those_of_the_run_config_are_hosted(
         (["{model}", "--tensor-parallel-size=2"], "are vLLM's; leave them out on hf"),
         (["{model}", "reward_model.no_such_key=1"], "reward_model.no_such_key: unknown key"),
         (["{model}", "--config-name=nothing"], "nothing"),
+        (
+            ["{model}", "--mapping=m.json", "reward_model.seed=3"],
+            "reward_model.seed=3: with models and --mapping nothing",
+        ),
+        (["{model}", "--mapping=m.json", "--config-name=qwen_ppo_trainer"], "--config-name: with models and --mapping"),
     ],
 )
 def test_mistakes_on_the_command_line(models: list[str], arguments: list[str], says: str) -> None:

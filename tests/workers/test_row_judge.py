@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
+from tests.classmate.template_families import FAMILIES
+from tests.classmate.test_templates import Tomorrow
+from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe, templated
 from tests.run_config import run_config, save_tokenizers
+from verl.classmate import prompts
 from verl.classmate.scoring import Outcome
 from verl.classmate.views import Partner
+from verl.utils.reward_score.cot_monitor import get_verifier, known_data_sources
 from verl.workers.classmate_workers import Reply
 from verl.workers.reward_manager.classmate_cot import RowTask, Verdict
-from verl.workers.row_judge import Answer, JudgedRow, RowJudge
+from verl.workers.row_judge import Answer, JudgedRow, RowJudge, answer_cue
 
 CLASSMATES = ("text_bpe", "byte_bpe")
 QUESTION = "Tom has three apples and gets four."
@@ -114,9 +118,16 @@ def test_every_request_of_a_row_has_a_seed_of_its_own(models: Path) -> None:
     _, client = judge(models, *options)
     assert len(client.seeds) >= 2 * 3 * 2, "two classmates, three views or more, two samples"
     assert len(set(client.seeds)) == len(client.seeds)
-    for change in ({"step": 6}, {"rollout": 3}):
-        _, other = judge(models, *options, answer=answer_of(**change))
-        assert not set(client.seeds) & set(other.seeds), change
+    _, other = judge(models, *options, answer=answer_of(step=6))
+    assert not set(client.seeds) & set(other.seeds)
+    _, other = judge(models, *options, answer=answer_of(rollout=3))
+    alone = {
+        seed
+        for request in client.requests
+        if request["prompt"].endswith(("<think>", "<think></think>"))
+        for seed in request["seeds"]
+    }
+    assert set(client.seeds) & set(other.seeds) == alone, "what the rows of a prompt share: the question alone"
     _, again = judge(models, *options)
     assert again.requests == client.requests
 
@@ -267,3 +278,154 @@ def test_the_judge_of_a_prefix_hears_only_what_follows_the_thought(models: Path)
     assert not any(request["prompt"].endswith("</think>") for request in client.requests)
     assert [one["samples"][0]["text"] for one in row.record["classmates"]] == ["It is 9."] * 2
     assert 0 < row.record["handed_over_tokens"] < 0.4 * row.record["response_tokens"]
+
+
+KEEP = "reward_model.classmate_cot_reward_configs.main_cot_keep_rate=0.3"
+CLOSE = "reward_model.classmate_cot_reward_configs.classmate_close_marker"
+
+
+def with_templates(folder: Path, *templates: str | None) -> Path:
+    """The classmates' tokenizers with other chat templates; None: their own."""
+    for name, template in zip(CLASSMATES, templates, strict=True):
+        with templated(TOKENIZERS[name](), template or TOKENIZERS[name]().chat_template) as tokenizer:
+            tokenizer.save_pretrained(folder / name)
+    return folder
+
+
+def outcomes(row: JudgedRow) -> list[str]:
+    """Of each classmate's first sample."""
+    return [one["samples"][0]["outcome"] for one in row.record["classmates"]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (KEEP,),
+        ("reward_model.classmate_cot_reward_configs.main_cot_keep_rate=first-2-tokens",),
+        (f"{KIND}=random_truncate",),
+        (f"{KIND}=random_truncate_remove_wo_cot",),
+        (f"{KIND}=random_truncate_step_wise_utility", f"{SEGMENTS}=3"),
+        (f"{KIND}=remove_wo_cot", KEEP),
+    ],
+)
+@pytest.mark.parametrize("family", ["llama3_2", "gemma2", "qwen2_5", "olmo2", "qwen3_instruct_2507"])
+def test_a_part_is_closed_for_a_classmate_whose_template_has_no_thoughts(
+    tmp_path: Path, family: str, options: tuple[str, ...]
+) -> None:
+    """It would never write the close marker behind which its answer counts; one that thinks may still finish the
+    thought, which here it does not."""
+    models = with_templates(tmp_path, FAMILIES[family].template, FAMILIES["qwen3"].template)
+    row, client = judge(models, *options, say=lambda _: "It is 7.")
+    without, thinking = ([r["prompt"] for r in client.requests if r["classmate"] == m] for m in (0, 1))
+    assert all(prompt.endswith("</think>") for prompt in without), "also the views that it is compared with"
+    assert not any(prompt.endswith("</think>") for prompt in thinking)
+    assert set(outcomes(row)) == {"ok", "no_answer"}
+    assert outcomes(row)[0] == "ok"
+    assert [one["thinks"] for one in row.record["classmates"]] == [False, True]
+    assert row.scores.classmate_valid
+
+
+@pytest.mark.parametrize(("setting", "closed"), [("always", [True, True]), ("never", [False, False])])
+def test_the_template_decides_nothing_where_the_user_has(tmp_path: Path, setting: str, closed: list[bool]) -> None:
+    models = with_templates(tmp_path, FAMILIES["olmo2"].template, FAMILIES["qwen3"].template)
+    for keep in (KEEP, "reward_model.classmate_cot_reward_configs.main_cot_keep_rate=1"):
+        _, client = judge(models, keep, f"{CLOSE}={setting}", say=lambda _: "It is 7.")
+        assert [request["prompt"].endswith("</think>") for request in client.requests] == closed
+
+
+def test_a_template_that_refuses_a_row_is_an_outcome_of_that_classmate(tmp_path: Path) -> None:
+    refusing = "{% if 'three' in messages[-1].content %}{{ raise_exception('no threes') }}{% endif %}{{ messages }}"
+    models = with_templates(tmp_path, refusing, None)
+    row, client = judge(models, say=lambda _: "It is 7.")
+    assert [request["classmate"] for request in client.requests] == [1]
+    assert outcomes(row) == ["template_error", "ok"]
+    sample = row.record["classmates"][0]["samples"][0]
+    assert "refuses the roles [user] (no threes)" in sample["error"]
+    assert (sample["score"], row.record["classmates"][0]["prompt"]) == (None, None)
+    assert row.info["outcome_template_error"] == 1.0
+    assert row.scores.classmate_score == 1.0, "of the other one"
+    both, client = judge(with_templates(tmp_path / "both", refusing, refusing))
+    assert client.requests == []
+    assert both.scores.asked
+    assert (both.scores.classmate_valid, both.scores.final_reward) == (False, 1.0)
+
+
+def test_a_classmate_without_a_system_role_gets_the_text_in_the_user_s_turn(tmp_path: Path) -> None:
+    models = with_templates(tmp_path, FAMILIES["gemma2"].template, None)
+    chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": QUESTION}]
+    row, client = judge(models, say=lambda _: "It is 7.", answer=answer_of(messages=chat))
+    first, second = (request["prompt"] for request in client.requests)
+    assert first.startswith(f"<s><start_of_turn>user\nBe short.\n\n{QUESTION}<end_of_turn>")
+    assert second.startswith(f"<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\n{QUESTION}<|im_end|>")
+    assert outcomes(row) == ["ok", "ok"]
+    assert row.record["messages"] == chat, "as the data has it"
+    off, _ = judge(models, "reward_model.system_as_user=false", answer=answer_of(messages=chat))
+    assert outcomes(off) == ["template_error", "ok"]
+
+
+def test_prompts_are_those_of_the_run_s_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = with_templates(tmp_path, FAMILIES["llama3_2"].template, FAMILIES["smollm3"].template)
+    day = "reward_model.chat_date=2026-01-02"
+    _, client = judge(models, day)
+    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", Tomorrow)
+    _, later = judge(models, day)
+    assert later.requests == client.requests
+    for needle, request in zip(("02 Jan 2026", "02 January 2026"), client.requests, strict=True):
+        assert f"Today Date: {needle}" in request["prompt"]
+
+
+MATH = RowTask(data_source="hendrycks_math", reward_model={"ground_truth": "\\frac{1}{2}"}, extra_info={"index": 3})
+
+
+@pytest.mark.parametrize(
+    ("said", "scored"),
+    [
+        (" \\frac{1}{2}}$. Done.", "The answer is \\boxed{\\frac{1}{2}}$. Done."),
+        ("\\frac12", "The answer is \\boxed{\\frac12}"),
+        ("\\dfrac{1}{2}$.", "The answer is \\boxed{\\dfrac{1}{2}}"),
+        ("0.5.\n\nBecause {so}", "The answer is \\boxed{0.5}\n\nBecause {so}"),
+    ],
+)
+def test_the_answer_is_begun_as_the_verifier_of_the_row_reads_it(models: Path, said: str, scored: str) -> None:
+    row, client = judge(models, f"{MODE}=immediate_answer", say=lambda _: said, answer=answer_of(task=MATH))
+    assert all(request["prompt"].endswith("</think>\n\nThe answer is \\boxed{") for request in client.requests)
+    assert [one["samples"][0]["text"] for one in row.record["classmates"]] == [scored] * 2
+    assert row.scores.classmate_score == 1.0
+
+
+def test_a_cue_of_the_user_s_stands_for_all_data(models: Path) -> None:
+    cue = "reward_model.classmate_cot_reward_configs.immediate_answer_cue='So:'"
+    for task in (MATH, answer_of().task):
+        _, client = judge(models, f"{MODE}=immediate_answer", cue, say=lambda _: "7", answer=answer_of(task=task))
+        assert all(request["prompt"].endswith("</think>So:") for request in client.requests)
+
+
+def test_the_cue_is_that_of_the_question_which_is_answered(models: Path) -> None:
+    partner = Partner(question="Half?", data_source="hendrycks_math", reward_model=MATH.reward_model)
+    row, client = judge(models, f"{KIND}=help_other_questions", f"{MODE}=immediate_answer", say=lambda _: "1/2",
+                        answer=answer_of(partner=partner))  # fmt: skip
+    assert all(request["prompt"].endswith("\\boxed{") for request in client.requests)
+    assert row.scores.classmate_score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("source", "said", "truth"),
+    [
+        ("openai/gsm8k", " 72.", "72"),
+        ("openai/gsm8k", "$72 dollars", "72"),
+        ("hendrycks_math", "72}$", "72"),
+        ("hinted_arithmetic", " 72", "72"),
+        ("multiple_choice", " (C).", "C"),
+        ("multiple_choice", "C", "C"),
+    ],
+)
+def test_every_verifier_reads_what_its_cue_begins(source: str, said: str, truth: str) -> None:
+    text = prompts.begun(answer_cue(source), said.strip())
+    assert get_verifier(source).compute_score(text, truth) == 1.0, text
+
+
+@pytest.mark.parametrize("source", known_data_sources())
+def test_where_there_is_no_single_answer_none_is_begun(source: str) -> None:
+    verifier = get_verifier(source)
+    assert bool(answer_cue(source)) == (verifier.compares_answers or source == "code")
+    assert answer_cue("somebody's own data") == "\n\nThe answer is"

@@ -1,4 +1,4 @@
-"""A classmate on vLLM: engines of its own, and what becomes of one whose server or whose engine core dies."""
+"""A classmate on vLLM: engines of its own, and what becomes of one whose server or engine core dies or stands still."""
 
 import asyncio
 import os
@@ -27,7 +27,8 @@ def running(tmp_path: Path) -> Iterator[tuple[ClassmateGroup, Any, list[str]]]:
     reward = from_mapping(
         {
             "classmates": [{"model": str(model), "backend": "vllm", "placement": "dedicated"}],
-            "classmate_max_restarts": 2,
+            "classmate_max_restarts": 3,
+            "classmate_ping_timeout": 20,
             "classmate_generation_configs": {"max_new_tokens": 8, "temperature": 1.0, "top_p": 1.0},
         }
     )
@@ -49,7 +50,7 @@ def running(tmp_path: Path) -> Iterator[tuple[ClassmateGroup, Any, list[str]]]:
         ray.shutdown()
 
 
-def test_a_dead_server_and_a_dead_engine_core_are_restarted(running: Any) -> None:
+def test_a_dead_server_and_a_dead_or_stopped_engine_core_are_restarted(running: Any) -> None:
     group, reward, events = running
     client = ClassmateClient(reward, max_model_len=group.max_model_len)
 
@@ -75,11 +76,23 @@ def test_a_dead_server_and_a_dead_engine_core_are_restarted(running: Any) -> Non
     _, alive = psutil.wait_procs(below, timeout=10)
     assert alive == [], "nothing of the dead engine is left, nor its memory"
 
-    (core,) = (process for process in processes()[1:] if "EngineCore" in " ".join(process.cmdline()))
-    core.kill()
+    def engine_core() -> psutil.Process:
+        (core,) = (process for process in processes()[1:] if "EngineCore" in " ".join(process.cmdline()))
+        return core
+
+    engine_core().kill()
     (lost, *_) = ask()
     assert lost.outcome is Outcome.engine_error
     group.heal()
     assert (group.restarts, group.excluded) == (2, frozenset()), events
+    assert [reply.token_ids for reply in ask()] == [reply.token_ids for reply in before]
+
+    core = engine_core()
+    core.suspend()
+    assert {reply.outcome for reply in ask()} == {Outcome.timeout}, "its server lives, and passes pings on"
+    group.heal()
+    assert (group.restarts, group.excluded) == (3, frozenset()), events
+    assert "hangs; restart 3 of 3 (no answer to a ping within 20 s)" in events[-1]
+    assert not psutil.pid_exists(core.pid)
     assert [reply.token_ids for reply in ask()] == [reply.token_ids for reply in before]
     assert all("restart" in event and "\n" not in event for event in events)

@@ -50,6 +50,8 @@ GROUP_ESTIMATORS = (
     *("rloo", "rloo_vectorized", "opo", "gpg", "grpo_passk", "grpo_vectorized", "reinforce_plus_plus_baseline"),
 )
 """Upstream's estimators that compare a row with the others of its prompt."""
+BATCH_ESTIMATORS = ("reinforce_plus_plus", "reinforce_plus_plus_baseline")
+"""Upstream's estimators that take the batch's mean off every row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,9 @@ class AlgorithmConfig:
     latter the scales of the two rewards are not decoupled."""
     singleton_group: Literal["zero", "raw"] = "zero"
     """Advantage in a group with fewer than 2 valid rows: 0, or the reward itself (as upstream does)."""
+    constant_group: Literal["zero", "raw"] = "zero"
+    """verl's estimators that compare rows: what they make of rewards that are all the same is 0, or the rounding noise
+    that upstream leaves there. The project's own leave none."""
     use_kl_in_reward: bool = False
     """KL in the reward is not supported; use actor_rollout_ref.actor.use_kl_loss."""
 
@@ -93,7 +98,7 @@ class AdvantageConfig:
     """All that the advantage estimators need, from both nodes; combinations that mean nothing are refused here."""
 
     adv_estimator: EstimatorName = AlgorithmConfig.adv_estimator
-    """See `AlgorithmConfig`, also for the next four."""
+    """See `AlgorithmConfig`, also for the next five."""
     norm_adv_by_std_in_grpo: bool = AlgorithmConfig.norm_adv_by_std_in_grpo
     """Divide by the group's standard deviation in grpo and its kin."""
     gdpo_batch_norm: Literal["sequence", "token", "none"] = AlgorithmConfig.gdpo_batch_norm
@@ -102,6 +107,8 @@ class AdvantageConfig:
     """Group normalisation of gdpo_classmate and gdpo_wo_bn."""
     singleton_group: Literal["zero", "raw"] = AlgorithmConfig.singleton_group
     """Groups with fewer than 2 valid rows."""
+    constant_group: Literal["zero", "raw"] = AlgorithmConfig.constant_group
+    """Groups of equal rewards under upstream's estimators."""
     classmate_reward_weight: float = ClassmateCotRewardConfig.classmate_reward_weight
     """w, see `ClassmateCotRewardConfig`, also for the rest."""
     main_reward_weight: float = ClassmateCotRewardConfig.main_reward_weight
@@ -220,3 +227,15 @@ def rollout_correction(config: Mapping[str, Any], reward: ClassmateRewardModelCo
     )
     require(told, f"{where} needs the rollout engine's log-probs; write {log_probs}=true")
     return {"rollout_is": "token", "rollout_is_threshold": cap}
+
+
+def group_notes(config: Mapping[str, Any]) -> list[str]:
+    """A line for a person where rows are compared within their group, and each group is one row."""
+    algorithm, rollouts = config["algorithm"], config["actor_rollout_ref"]["rollout"]["n"]
+    name, singletons = algorithm["adv_estimator"], algorithm.get("singleton_group")
+    if rollouts != 1 or singletons != "zero" or name not in (*OUR_ESTIMATORS, *GROUP_ESTIMATORS):
+        return []
+    return [
+        f"warning: actor_rollout_ref.rollout.n=1 leaves {name} nothing to compare a row with: all advantages are 0; "
+        "write actor_rollout_ref.rollout.n=8, or algorithm.adv_estimator=reinforce_plus_plus"
+    ]

@@ -13,6 +13,7 @@ neither torch nor Ray nor vLLM, so that a wrong key is told before anything heav
 """
 
 import dataclasses
+import datetime
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from verl.classmate.aliases import refuse_gone, resolve_aliases
 from verl.classmate.cot import CotMarkers, KeepSpec, parse_keep_rate
 from verl.classmate.errors import ConfigError
 from verl.classmate.judge_config import JudgeKeys, JudgeSpec
-from verl.classmate.typed import parse, plain_mapping, render_yaml, require
+from verl.classmate.typed import is_range, parse, plain_mapping, render_yaml, require
 
 __all__ = [
     "ClassmateCotRewardConfig",
@@ -42,6 +43,8 @@ __all__ = [
 BASE_YAML = Path(__file__).resolve().parents[1] / "trainer" / "config" / "_classmate_base.yaml"
 DEFAULT_SANDBOX_URL = "http://127.0.0.1:8001"
 """What `code_sandbox_url: null` stands for."""
+DEFAULT_SHARE = 0.5
+"""What `gpu_memory_utilization: null` stands for where no plan was made: on the CPU, and outside of a run."""
 DEFAULT_MARKERS = CotMarkers(start="<think>", end="</think>")
 REQUEST_TIMEOUT_S, REMOTE_REQUEST_TIMEOUT_S = 600.0, 60.0
 """What `classmate_request_timeout: null` stands for: engines of the run, and servers that others started."""
@@ -125,14 +128,15 @@ class SelfPlaySpec(ClassmateSpec):
 class ClassmateVllmConfig:
     """Settings of vLLM engines that a classmate does not set itself."""
 
-    gpu_memory_utilization: float = 0.5
-    """Share of a device's memory that each classmate's engine may take."""
+    gpu_memory_utilization: float | None = None
+    """Share of a device's memory that each classmate's engine may take; null: what the plan of the start finds room for
+    (docs/resources.md)."""
     tensor_parallel_size: int = 1
     """Devices one engine is spread over."""
 
     def __post_init__(self) -> None:
         require(
-            0 < self.gpu_memory_utilization <= 1,
+            self.gpu_memory_utilization is None or 0 < self.gpu_memory_utilization <= 1,
             f"{_VLLM}.gpu_memory_utilization: {self.gpu_memory_utilization} is not in (0, 1]; write for instance 0.3",
         )
         require(
@@ -262,6 +266,10 @@ class ClassmateCotRewardConfig:
     ] = "no_classmate_when_main_incorrect"
     """When the classmate reward counts: always, never, only where the main answer reaches main_correct_threshold, or
     with the opposite sign where it does not."""
+    ask_when_it_counts_only: bool | Literal["auto"] = "auto"
+    """In training, leave out rows whose classmate reward is 0 by use_classmate_main_cond, whatever would be answered:
+    the verifier is asked first. Scores in the metrics are then of the rows that were asked. auto: unless a judge or a
+    custom_reward_function scores the main answer, which may take long. False: ask about all rows."""
     main_correct_threshold: float | None = None
     """Directed main reward from which an answer counts as correct; null: the verifier's own."""
     token_level_classmate_reward_mode: TokenMode | None = None
@@ -283,12 +291,14 @@ class ClassmateCotRewardConfig:
     classmate_continue_mode: Literal["continue_cot", "immediate_answer"] = "continue_cot"
     """continue_cot: after a whole CoT the classmate answers, a prefix it may first continue. immediate_answer: the
     thought is closed and the answer begun for it."""
-    immediate_answer_cue: str = "\n\nThe answer is"
-    """Beginning of the classmate's answer with immediate_answer; it is scored as part of the answer."""
+    immediate_answer_cue: str | None = None
+    """Beginning of the classmate's answer with immediate_answer, scored as part of the answer; null: what the verifier
+    of the row reads an answer by ("The answer is", with hendrycks_math "The answer is \\boxed{", with a judge none)."""
     immediate_answer_max_new_tokens: int = 32
     """Most tokens of one answer with immediate_answer, if max_new_tokens is not smaller still."""
     classmate_close_marker: Literal["auto", "always", "never"] = "auto"
-    """Close marker after the CoT: auto closes where its end was handed over, always also closes prefixes."""
+    """Close marker after the CoT: auto closes where its end was handed over, and prefixes too for a classmate whose
+    chat template has no thoughts (it would never write the marker); always closes prefixes for all, never none."""
     classmate_template: Literal["thought_block", "open_assistant_turn"] = "thought_block"
     """Where the CoT stands: in the classmate's thought, or without markers at the start of its answer."""
     unfinished_cot: Literal["no_classmate", "close_and_score"] = "no_classmate"
@@ -387,6 +397,12 @@ class ClassmateCotRewardConfig:
         return self.classmate_reward_type.startswith("random_truncate")
 
     @property
+    def tests_main_answer(self) -> bool:
+        """Whether anything hangs on the main answer's being correct."""
+        when_correct = self.classmate_advantage_clamp == "non_neg_adv_when_main_correct"
+        return when_correct or self.use_classmate_main_cond.endswith("when_main_incorrect")
+
+    @property
     def compares_with_question_alone(self) -> bool:
         """Whether the classmates also answer without any of the CoT."""
         return self.classmate_reward_type.endswith("remove_wo_cot") or self.segments > 0
@@ -420,11 +436,21 @@ class ClassmateRewardModelConfig(JudgeKeys):
     sycophancy_classmate_cot has reward_fusion=weighted_average and format_weight=0.1 for defaults."""
     enable_thinking: bool = True
     """Passed to chat templates that know it, for the main model and for the classmates."""
+    system_as_user: bool = True
+    """Where a chat template, the policy's or a classmate's, takes no system role: put its text in front of the user's
+    turn, and make one turn of several in a row where roles must alternate. False: such rows are refused at start."""
+    chat_date: str | None = field(default=None, metadata={"example": "2026-01-31"})
+    """Day, YYYY-MM-DD, that chat templates are told which ask for it; null: the day of the run's first start. Kept in
+    the run's config.yaml, so that prompts are the same when it is resumed or replayed."""
     cot_format: Literal["markers", "plain"] = "markers"
     """markers: the CoT stands between think_start_str and think_end_str; plain: the whole response is the CoT."""
     reward_direction: Literal["maximize", "minimize"] | None = None
     """Whether training raises or lowers the verifiers' scores; null: as each verifier has it (docs/method.md).
     maximize with a verifier of a misbehaviour trains the misbehaviour, to see whether it stays visible."""
+    custom_reward_range: tuple[float | None, ...] | None = None
+    """[LOW, HIGH] of the scores of reward.custom_reward_function, null for an end without a bound: a row without an
+    answer gets the lowest, and one above the middle counts as correct. Null: the function's own attribute reward_range,
+    else 0 to 1, which the run says when it starts. A worse score than its lowest is none."""
     format_weight: float | None = None
     """Weight of the format score (1 for a closed thought) in the main reward, logged in any case; null: as the
     reward_manager has it."""
@@ -443,6 +469,9 @@ class ClassmateRewardModelConfig(JudgeKeys):
     in algorithm.rollout_correction; null leaves that node as it is."""
     seed: int = field(default=0, metadata={"yaml": "${data.seed}", "null": 0})
     """Seed of the classmates' requests; null counts as 0."""
+    min_made_fraction: float = 0.5
+    """A run ends with an error when fewer of a batch's rows than this share could be made. Rows that are lost because
+    their agent loop failed are left out and counted (training/rows_lost, validation/rows_lost)."""
     classmates: tuple[ClassmateSpec, ...] = ()
     """The classmates, each {model, backend, placement, replicas, tensor_parallel_size, gpu_memory_utilization, weight};
     all but the model may be left out. Empty: the list in classmate_cot_reward_configs, which gives way to classmates
@@ -453,8 +482,12 @@ class ClassmateRewardModelConfig(JudgeKeys):
     classmate_placement: Placement = "colocated"
     """colocated: on the policy's GPUs, asleep while the policy trains; dedicated: on GPUs (without any: CPUs) of their
     own, always awake."""
-    classmate_replicas: int = 1
-    """Engines that share the requests of one classmate."""
+    classmate_replicas: int | None = None
+    """Engines that share the requests of one classmate; null: one for each GPU of the policy (tensor_parallel_size:
+    one for so many) where it is colocated, else one."""
+    colocated_gpus: int = 1
+    """GPUs of the policy over which colocated engines are spread; the start fills it in from trainer.n_gpus_per_node
+    and trainer.nnodes. 1 without a GPU."""
     classmate_schedule: Literal["auto", "streamed", "batched"] = "auto"
     """streamed: classmates read a row as soon as it is written; batched: all rows are written first, then one
     colocated classmate after the other wakes while the policy sleeps; auto: streamed, unless the colocated engines do
@@ -471,7 +504,15 @@ class ClassmateRewardModelConfig(JudgeKeys):
     classmate_max_restarts: int = 3
     """Restarts of one engine in a run before it is given up; a classmate without an engine is excluded."""
     classmate_request_timeout: float | None = None
-    """Seconds until a request counts as failed, time in the queue and retries included; null: 600, for openai 60."""
+    """Seconds until a request counts as failed, time in the queue and retries included; null: 600, for openai 60. An
+    engine that lets three in a row run out of time, and answers no other meanwhile, counts as hanging."""
+    classmate_ping_timeout: float = 20.0
+    """Seconds in which a living engine answers a ping; one that does not counts as hanging. Pings are sent after each
+    step, and by requests that have waited for half of this time."""
+    classmate_sleep_timeout: float = 120.0
+    """Seconds in which a colocated engine must have gone to sleep, or woken up; one that has not counts as hanging."""
+    classmate_silence_steps: int = 3
+    """Steps in a row in which a classmate scores no row, after which the terminal warns of it (0: never)."""
     classmate_batch_size: int = 32
     """Most requests that one hf engine puts into one batch."""
     classmate_vllm_configs: ClassmateVllmConfig = field(default_factory=ClassmateVllmConfig)
@@ -503,6 +544,20 @@ class ClassmateRewardModelConfig(JudgeKeys):
                 f"reward_model.{prefix}think_start_str and {prefix}think_end_str: write two different, non-empty "
                 "markers, or null for both",
             )
+        bounds = self.custom_reward_range
+        require(
+            bounds is None or is_range(bounds),
+            f"reward_model.custom_reward_range: {list(bounds or ())} is not two numbers, the lower first; write for "
+            "instance [-1,1]",
+        )
+        require(
+            0 <= self.min_made_fraction <= 1,
+            f"reward_model.min_made_fraction: {self.min_made_fraction} is not in [0, 1]; write 0.5",
+        )
+        require(
+            self.chat_date is None or _is_day(self.chat_date),
+            f"reward_model.chat_date: {self.chat_date!r} is no day; write for instance 2026-01-31, or null",
+        )
         require(
             self.classmate_max_restarts >= 0,
             f"reward_model.classmate_max_restarts: {self.classmate_max_restarts} is negative; write 0 or more",
@@ -510,6 +565,15 @@ class ClassmateRewardModelConfig(JudgeKeys):
         require(
             self.classmate_request_timeout is None or self.classmate_request_timeout > 0,
             f"reward_model.classmate_request_timeout: {self.classmate_request_timeout} s is not possible; write 600",
+        )
+        for name, example in (("classmate_ping_timeout", 20), ("classmate_sleep_timeout", 120)):
+            require(
+                getattr(self, name) > 0,
+                f"reward_model.{name}: {getattr(self, name)} s is not possible; write {example}",
+            )
+        require(
+            self.classmate_silence_steps >= 0,
+            f"reward_model.classmate_silence_steps: {self.classmate_silence_steps} is negative; write 3 (0: never)",
         )
         require(
             self.rollout_is_threshold is None or self.rollout_is_threshold > 0,
@@ -521,7 +585,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
             "the output; write all_tokens, or cot_format=markers",
         )
         require(
-            self.classmate_replicas >= 1,
+            self.classmate_replicas is None or self.classmate_replicas >= 1,
             f"reward_model.classmate_replicas: {self.classmate_replicas} is too small; write 1 or more",
         )
         require(
@@ -620,12 +684,25 @@ class ClassmateRewardModelConfig(JudgeKeys):
             else dataclasses.replace(
                 spec,
                 placement=spec.placement or self.classmate_placement,
-                replicas=spec.replicas or self.classmate_replicas,
+                replicas=spec.replicas
+                or self.classmate_replicas
+                or self._one_per_gpu(
+                    spec.placement or self.classmate_placement,
+                    1 if spec.backend == "hf" else spec.tensor_parallel_size or engine.tensor_parallel_size,
+                ),
                 tensor_parallel_size=spec.tensor_parallel_size or engine.tensor_parallel_size,
-                gpu_memory_utilization=spec.gpu_memory_utilization or engine.gpu_memory_utilization,
+                gpu_memory_utilization=spec.gpu_memory_utilization or engine.gpu_memory_utilization or DEFAULT_SHARE,
             )
             for spec in specs
         )
+
+    @property
+    def _judge_width(self) -> int:
+        return self.llm_judge_tensor_parallel_size or self.classmate_vllm_configs.tensor_parallel_size
+
+    def _one_per_gpu(self, placement: Placement, width: int) -> int:
+        """Engines of a model whose number is not given, each spread over `width` devices."""
+        return max(1, self.colocated_gpus // width) if placement == "colocated" else 1
 
     @property
     def frozen_models(self) -> tuple[ClassmateSpec, ...]:
@@ -637,9 +714,15 @@ class ClassmateRewardModelConfig(JudgeKeys):
                 model=judge.model,
                 backend="vllm" if judge.backend == "vllm" else "hf",
                 placement=self.llm_judge_placement or self.classmate_placement,
-                replicas=self.llm_judge_replicas,
-                tensor_parallel_size=self.llm_judge_tensor_parallel_size or vllm.tensor_parallel_size,
-                gpu_memory_utilization=self.llm_judge_gpu_memory_utilization or vllm.gpu_memory_utilization,
+                replicas=self.llm_judge_replicas
+                or self._one_per_gpu(
+                    self.llm_judge_placement or self.classmate_placement,
+                    self._judge_width if judge.backend == "vllm" else 1,
+                ),
+                tensor_parallel_size=self._judge_width,
+                gpu_memory_utilization=self.llm_judge_gpu_memory_utilization
+                or vllm.gpu_memory_utilization
+                or DEFAULT_SHARE,
             )
             for judge in self.judges
             if judge.in_run
@@ -680,6 +763,13 @@ class ClassmateRewardModelConfig(JudgeKeys):
         """One weight per classmate, summing to 1."""
         total = sum(spec.weight for spec in self.classmates)
         return tuple(spec.weight / total for spec in self.classmates)
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return datetime.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def from_mapping(mapping: Mapping[str, Any], *, require_classmates: bool = True) -> ClassmateRewardModelConfig:

@@ -24,6 +24,9 @@ import numpy as np
 
 from verl.classmate.errors import ConfigError
 
+MARKER_TOKENS = 16
+"""Tokens at a prompt's end among which an open marker is looked for."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CotMarkers:
@@ -138,6 +141,28 @@ def parse_keep_rate(
     )
 
 
+def opens_thought(prompt_ids: Sequence[int], tokenizer: Any, markers: CotMarkers | None) -> bool:
+    """Whether a prompt ends with the open marker, as some chat templates write it."""
+    if markers is None:
+        return False
+    ending = tokenizer.decode(list(prompt_ids[-MARKER_TOKENS:]), skip_special_tokens=False)
+    return bool(ending.rstrip().endswith(markers.start))
+
+
+def find_thought(text: str, markers: CotMarkers, *, preopened: bool) -> tuple[int, int, int]:
+    """Where in a response stand the open marker, the CoT's first character and the close marker; -1 for no marker.
+
+    Without `preopened` the first open marker counts, and the first close marker behind it. With it the response begins
+    inside the CoT, which the first close marker ends: an open marker is nothing but text, unless the response begins
+    with it because the policy opens its thought once more.
+    """
+    open_at = text.find(markers.start)
+    if preopened and text[: max(open_at, 0)].strip():
+        open_at = -1
+    cot_char = open_at + len(markers.start) if open_at >= 0 else 0
+    return open_at, cot_char, text.find(markers.end, cot_char)
+
+
 def locate(
     response_ids: Sequence[int], tokenizer: Any, markers: CotMarkers | None, *, preopened: bool = False
 ) -> CotSpan:
@@ -147,7 +172,7 @@ def locate(
         response_ids: the (R,) sampled tokens, without padding.
         tokenizer: the tokenizer that decodes them.
         markers: None is `cot_format: plain`, where the whole response is both CoT source and output.
-        preopened: the prompt ended with the open marker, so that a response without any marker is an unfinished CoT.
+        preopened: the prompt ended with the open marker (`opens_thought`), so that the CoT begins with the response.
     """
     ids = np.asarray(response_ids, dtype=np.int64).tolist()
     reader = _reader(tokenizer, markers)
@@ -177,9 +202,7 @@ def locate(
         return span(CotKind.plain, (0, len(text)), (0, length), text, 0)
 
     offsets = _Offsets(ids, text, reader.decode)
-    open_at = text.find(markers.start)
-    cot_char = open_at + len(markers.start) if open_at >= 0 else 0
-    close_at = text.find(markers.end, cot_char)
+    open_at, cot_char, close_at = find_thought(text, markers, preopened=preopened)
     start = 0
     if open_at >= 0:
         start = _only_token(ids, text, markers.start, reader.start_id)

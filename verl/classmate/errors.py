@@ -6,6 +6,9 @@ exception where it is scored: it becomes an `Outcome` (see `scoring.py`); the cl
     >>> raise ConfigError("reward_model.cot_format: 'xml' is not possible; write one of: markers, plain")
 """
 
+import os
+import traceback
+
 
 class ConfigError(ValueError):
     """A mistake of the user: one line, the full key, what to write instead."""
@@ -25,3 +28,20 @@ class ClassmateExcluded(ClassmateEngineError):
 
 class VerifierError(RuntimeError):
     """A verifier or judge could not score a text. Never turned into a number (spec D3)."""
+
+
+def reason_of(error: BaseException, file: str) -> str:
+    """Why a user's file could not be executed, in one line: what it raised, and where in it.
+
+    Args:
+        error: what the loader raised; one of upstream's has what the file raised for its cause.
+        file: its path.
+    """
+    if error.__cause__ is not None and str(error).startswith("Error loading module"):
+        error = error.__cause__
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    name = os.path.realpath(file.removeprefix("file://"))
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if os.path.realpath(frame.filename) == name]
+    # A syntax error says its own line.
+    return f"{reason}, line {lines[-1]}" if lines else reason

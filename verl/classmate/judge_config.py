@@ -108,8 +108,9 @@ class JudgeKeys:
     null: none are kept."""
     llm_judge_placement: Literal["colocated", "dedicated"] | None = None
     """Where engines of judges stand; null: as classmate_placement."""
-    llm_judge_replicas: int = 1
-    """Engines that share the calls of one judge."""
+    llm_judge_replicas: int | None = None
+    """Engines that share the calls of one judge; null: one for each GPU of the policy where it is colocated,
+    else one."""
     llm_judge_tensor_parallel_size: int | None = None
     """Devices one vllm engine is spread over; null: as classmate_vllm_configs.tensor_parallel_size."""
     llm_judge_gpu_memory_utilization: float | None = None
@@ -131,7 +132,9 @@ class JudgeKeys:
         )
         for name in ("max_tokens", "max_concurrency", "replicas"):
             value = getattr(self, f"llm_judge_{name}")
-            require(value >= 1, f"reward_model.llm_judge_{name}: {value} is too small; write 1 or more")
+            require(
+                value is None or value >= 1, f"reward_model.llm_judge_{name}: {value} is too small; write 1 or more"
+            )
         require(
             self.llm_judge_max_context > self.llm_judge_max_tokens or self._only_scoring,
             f"reward_model.llm_judge_max_context: {self.llm_judge_max_context} leaves no room for a prompt beside "

@@ -29,7 +29,9 @@ class Judgement:
     text: str | None = None
     """Its whole answer; None where there was none."""
     failure: str | None = None
-    """Kind of failure, for the counts: timeout, rate_limited, server_error, unreachable, refused, invalid, cut."""
+    """Kind of failure, for the counts: timeout, rate_limited, server_error, unreachable, refused; of what was answered:
+    cut, stopped (something else than the judge ended the answer), invalid (not in the format), broken (it could not be
+    read)."""
     error: str | None = None
     """What went wrong, for a person."""
     prompt_tokens: int = 0

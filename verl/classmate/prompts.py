@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from verl.classmate.cot import CotKind, CotMarkers, CotSpan, KeptCot, locate
+from verl.classmate.cot import CotKind, CotMarkers, CotSpan, KeptCot, find_thought, locate
 from verl.classmate.errors import ConfigError
 from verl.classmate.scoring import Outcome
 
@@ -31,9 +31,11 @@ class ClassmatePrompt:
     ids: list[int] | None
     """Prompt in the classmate's own tokens; None if there is nothing to ask."""
     outcome: Outcome
-    """`ok`, or `too_long`."""
+    """`ok`, `too_long`, or `template_error`."""
     text: str
     """The prompt as text, for people."""
+    error: str | None = None
+    """Why the chat template cannot make a prompt."""
 
 
 EXAMPLE = "\u2991classmate-cot-example\u2992"
@@ -49,8 +51,20 @@ def handover(span: CotSpan, unfinished_cot: Literal["no_classmate", "close_and_s
 
 
 def should_close(kept: KeptCot, setting: Literal["auto", "always", "never"]) -> bool:
-    """Whether the close marker follows the CoT: `auto` closes a thought whose end was handed over (spec 2.3)."""
+    """Whether the close marker follows the CoT for every classmate (spec 2.3): `auto` closes a thought whose end was
+    handed over. `closes` adds what hangs on the classmate."""
     return kept.whole if setting == "auto" else setting == "always"
+
+
+def closes(*, for_all: bool, thinks: bool, setting: Literal["auto", "always", "never"]) -> bool:
+    """Whether the close marker follows the CoT for one classmate.
+
+    Args:
+        for_all: what `should_close` says of the CoT.
+        thinks: whether the classmate writes thoughts of its own (`templates.Traits`), and so can finish a part of one.
+        setting: `classmate_close_marker`.
+    """
+    return for_all or (setting == "auto" and not thinks)
 
 
 def check_tokenizer(tokenizer: Any, name: str) -> None:
@@ -93,8 +107,10 @@ def build(
         example: what stands in the place of an assistant turn with the content `EXAMPLE`.
         cue: beginning of the answer, which the classmate goes on from.
 
+    A template that refuses these messages is an outcome.
+
     Raises:
-        ConfigError: no chat template, or the template refuses these messages.
+        ConfigError: no chat template.
     """
     inner = classmate_markers or markers
     key = json.dumps([list(map(dict, messages)), dict(template_kwargs or {})], sort_keys=True, default=str)
@@ -103,7 +119,11 @@ def build(
     # Pieces of the template's own text, in which control tokens count, and of text that a model wrote, in which they do
     # not.
     pieces: list[tuple[str, list[int]]] = []
-    for i, (text, ids) in enumerate(_opened(tokenizer, str(tokenizer.chat_template), key, opening)):
+    try:
+        templated = _opened(tokenizer, str(tokenizer.chat_template), key, opening)
+    except _Refused as refusal:
+        return ClassmatePrompt(ids=None, outcome=Outcome.template_error, text="", error=str(refusal))
+    for i, (text, ids) in enumerate(templated):
         if i:
             pieces.append((example or "", _encode_plain(tokenizer, example or "")))
         pieces.append((text, list(ids)))
@@ -136,10 +156,12 @@ def answer(
     """
     if isinstance(continuation, str):
         text: str | None = continuation
-        marked = markers is not None and (markers.start in continuation or markers.end in continuation)
-        if not closed and markers is not None and (opened or marked):
-            _, found, text = continuation.partition(markers.end)
-            text = text if found else None
+        if not closed and markers is not None:
+            open_at, _, close_at = find_thought(continuation, markers, preopened=opened)
+            if close_at >= 0:
+                text = continuation[close_at + len(markers.end) :]
+            elif opened or open_at >= 0:
+                text = None
     elif not closed and markers is not None:
         span = locate(continuation, tokenizer, markers, preopened=opened)
         text = span.text if span.kind is CotKind.no_marker else span.output
@@ -147,6 +169,37 @@ def answer(
         text = locate(continuation, tokenizer, None).text
     text = (text or "").strip()
     return (text, Outcome.ok) if text else (None, Outcome.no_answer)
+
+
+def begun(cue: str, text: str) -> str:
+    """The whole answer of a classmate for which its beginning was written.
+
+    A brace that the cue opens and the text does not close (the budget is small, or it stopped behind the answer) closes
+    at the end of the text's first line.
+    """
+    if not cue.strip():
+        return text
+    glued = cue[-1].isspace() or cue[-1] in "([{"
+    whole = f"{cue.lstrip()}{'' if glued else ' '}{text}"
+    begin = len(whole) - len(text)
+    if whole[:begin].count("{") > whole[:begin].count("}") and not _closes_brace(text):
+        line, found, rest = text.partition("\n")
+        whole = f"{whole[:begin]}{line.rstrip().rstrip('.$').rstrip()}}}{found}{rest}"
+    return whole
+
+
+def _closes_brace(text: str) -> bool:
+    """Whether a brace that is open in front of a text is closed in it."""
+    depth = 1
+    for mark in re.findall(r"\\.|[{}]", text):
+        depth += {"{": 1, "}": -1}.get(mark, 0)
+        if depth == 0:
+            return True
+    return False
+
+
+class _Refused(Exception):
+    """A chat template that makes no prompt of these messages."""
 
 
 @lru_cache(maxsize=4096)
@@ -165,20 +218,15 @@ def _opened(
     except Exception as error:
         # Templates refuse roles they do not know with exceptions of their own.
         roles = ", ".join(str(message.get("role")) for message in messages)
-        raise ConfigError(
-            f"classmate {tokenizer.name_or_path}: its chat template refuses the roles [{roles}] ({error}); name "
-            "another classmate or change the roles in the data"
-        ) from error
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise _Refused(f"its chat template refuses the roles [{roles}] ({reason})") from error
     if opening is not None:
         # With thinking switched off some templates end in an empty thought; ours takes its place.
         empty_thought = re.escape(opening.start) + r"\s*" + re.escape(opening.end) + r"\s*\Z"
         text = re.sub(empty_thought, "", text)
     parts = text.split(EXAMPLE)
     if len(parts) - 1 != sum(message.get("content") == EXAMPLE for message in messages):
-        raise ConfigError(
-            f"classmate {tokenizer.name_or_path}: its chat template changes or drops earlier assistant turns, which "
-            "help_other_* rewards need; name another classmate or give it another chat_template.jinja"
-        )
+        raise _Refused("its chat template changes or drops earlier assistant turns, which help_other_* rewards need")
     pieces = [(part, tuple(_encode(tokenizer, part))) for part in parts]
     if opening is not None and not text.rstrip().endswith(opening.start):
         last, ids = pieces[-1]

@@ -11,8 +11,9 @@ left out of every mean, and is counted.
     2.0
 """
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +23,7 @@ import numpy as np
 from verl.classmate.config import ClassmateCotRewardConfig
 from verl.classmate.cot import CotKind, CotSpan
 from verl.classmate.errors import ConfigError
+from verl.classmate.typed import is_range
 
 if TYPE_CHECKING:
     from verl.utils.reward_score.cot_monitor import BaseVerifier
@@ -36,16 +38,22 @@ class Outcome(StrEnum):
     too_long = "too_long"
     no_answer = "no_answer"
     no_partner = "no_partner"
+    template_error = "template_error"
+    not_needed = "not_needed"
     excluded = "excluded"
     timeout = "timeout"
     engine_error = "engine_error"
     judge_error = "judge_error"
 
 
-# Outcomes that are decided before any classmate is asked, by what the policy wrote or by the batch.
+# Outcomes that are decided before any classmate is asked, by what the policy wrote or by the batch. Not `not_needed`:
+# that row was fit to be shown, but W is 0 whatever they answer (`ask_when_it_counts_only`).
 NOT_ASKED = frozenset({Outcome.empty_cot, Outcome.unfinished_cot, Outcome.too_long, Outcome.no_partner})
 # The policy wrote no answer: its own failure, scored by `unfinished_main_score` (spec D5).
 POLICY_FAILURES = frozenset({Outcome.unfinished_cot, Outcome.no_answer})
+
+ROUNDING = 1e-13
+"""What float64 leaves of a sum that is 0, as a share of its terms, with room to spare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +76,32 @@ class RewardScale:
         own = cls(direction=verifier.reward_direction, low=low, high=high, threshold=verifier.main_correct_threshold)
         return own.turned(direction)
 
+    @classmethod
+    def of_function(cls, function: Callable[..., Any], bounds: Sequence[float | None] | None) -> "RewardScale":
+        """How the scores of a user's function are read: within `bounds`, else its own attribute `reward_range`, else 0
+        to 1; from `main_correct_threshold`, else the middle; `reward_direction`, else to be raised.
+
+        Raises:
+            ConfigError: an attribute that says nothing of the kind.
+        """
+        named = function_attributes(function)
+        low, high = bounds or named.get("reward_range", (0.0, 1.0))
+        middle = math.nan if low is None or high is None else (low + high) / 2
+        direction = named.get("reward_direction", "maximize")
+        return cls(direction=direction, low=low, high=high, threshold=named.get("main_correct_threshold", middle))
+
+    def is_below_lowest(self, score: float) -> bool:
+        """Whether a raw score is worse than what a row without an answer gets."""
+        return self.lowest is not None and directed(score, self) < self.lowest
+
+    def is_above_highest(self, score: float) -> bool:
+        """Whether a raw score is better than the best, by more than rounding."""
+        best = self.high if self.direction == "maximize" else self.low
+        if best is None:
+            return False
+        rounding = 1e-6 * max(abs(best), abs(score))
+        return score > best + rounding if self.direction == "maximize" else score < best - rounding
+
     def turned(self, direction: Literal["maximize", "minimize"] | None) -> "RewardScale":
         """The same scores read in another direction (None: as it is).
 
@@ -86,6 +120,37 @@ class RewardScale:
         if self.direction == "maximize":
             return self.low
         return None if self.high is None else directed(self.high, self)
+
+
+def function_attributes(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a user's function says of its scores by its own attributes, also where it was wrapped.
+
+    Raises:
+        ConfigError: a value that is none.
+    """
+    wrapped = [function]
+    while isinstance(wrapped[-1], functools.partial):
+        # Upstream puts the function into the arguments of its own.
+        wrapped.append(next((one for one in wrapped[-1].args if callable(one)), wrapped[-1].func))
+    checks: dict[str, tuple[Callable[[Any], bool], str]] = {
+        "reward_range": (is_range, "(-1, 1)"),
+        "reward_direction": (lambda value: value in ("maximize", "minimize"), "'maximize'"),
+        "main_correct_threshold": (lambda value: type(value) in (int, float) and math.isfinite(value), "0.5"),
+    }
+    found: dict[str, Any] = {}
+    for name, (is_valid, example) in checks.items():
+        value = getattr(wrapped[-1], name, None)
+        if value is None:
+            continue
+        if not is_valid(value):
+            raise ConfigError(f"reward.custom_reward_function: its {name} is {value!r}; write for instance {example}")
+        found[name] = value
+    return found
+
+
+def declares_range(function: Callable[..., Any], bounds: Sequence[float | None] | None) -> bool:
+    """Whether the range of a user's function is anybody's word: `reward_model.custom_reward_range`, or its own."""
+    return bool(bounds) or "reward_range" in function_attributes(function)
 
 
 def directed(score: float, scale: RewardScale) -> float:
@@ -184,8 +249,13 @@ class ClassmateScores:
 
     @property
     def asked(self) -> bool:
-        """Whether any classmate was asked about this row."""
+        """Whether the row was shown to any classmate, or would have been if W were not 0 anyway."""
         return any(outcome not in NOT_ASKED for outcome in self.outcomes)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the answers to it move its reward: not where gamma is 0."""
+        return self.asked and self.gamma != 0
 
     @property
     def scores_MS(self) -> np.ndarray:
@@ -212,7 +282,7 @@ class ClassmateScores:
             "classmate_reward": self.classmate_reward if self.classmate_valid else nan,
             "weighted_classmate_reward": weighted if self.classmate_valid else nan,
             "classmate_valid": float(self.classmate_valid),
-            "classmate_asked": float(self.asked),
+            "classmate_asked": float(self.asked and Outcome.not_needed not in self.outcomes),
             "final_reward": self.final_reward if has_final else nan,
             "classmate_response_length": _nanmean(self.response_lengths_VMS),
             "classmate_max_tokens_len": _nanmax(self.response_lengths_VMS),
@@ -268,7 +338,7 @@ def score_row(
     if main_outcome is Outcome.ok and score is None:
         main_outcome = Outcome.judge_error
     main_correct = main_valid and base >= _threshold(scale, config)
-    gamma = _gamma(main_correct, config) if main_valid else math.nan
+    gamma = condition_factor(main_score, main_outcome, scale, config)
     base += format_weight * format_score if main_valid and score is not None else 0.0
 
     shape = (views, len(weights), samples)
@@ -295,14 +365,18 @@ def score_row(
     def gain(fuller_M: np.ndarray, less_M: np.ndarray) -> float:
         """C of one view minus C of another, over the classmates that answered both."""
         both_M = ~np.isnan(fuller_M) & ~np.isnan(less_M)
-        return aggregate(np.where(both_M, fuller_M, math.nan)) - aggregate(np.where(both_M, less_M, math.nan))
+        sides = [aggregate(np.where(both_M, values_M, math.nan)) for values_M in (fuller_M, less_M)]
+        return _settled(sides[0] - sides[1], sides)
 
     means_VM = np.array([[_nanmean(scores_S) for scores_S in scores_MS] for scores_MS in scores_VMS])
     gains_M = means_VM[0] - means_VM[-1] if config.compares_with_question_alone else means_VM[0]
     aggregated = gain(means_VM[0], means_VM[-1]) if config.compares_with_question_alone else aggregate(means_VM[0])
     classmate_valid = not math.isnan(aggregated) and not math.isnan(gamma)
     best = _nanmax(gains_M)
-    reward = gamma * aggregated if classmate_valid else 0.0
+    if gamma == 0:
+        # W is 0 whatever was answered, or not (spec 3.2), but for rows that nobody could have been shown.
+        classmate_valid = any(outcome not in NOT_ASKED | {Outcome.excluded} for outcome in outcomes.flat)
+    reward = gamma * aggregated if classmate_valid and gamma else 0.0
 
     segments_K = np.full(config.segments, math.nan)
     extra = {"classmate_clip_ratio": _nanmean(cut_VMS)}
@@ -313,11 +387,11 @@ def score_row(
             _nanmean(means_VM[-1]),
         )
         for k in range(1, views if config.segments and classmate_valid else 1):
-            segments_K[k - 1] = gamma * gain(means_VM[views - 1 - k], means_VM[views - k])
+            segments_K[k - 1] = gamma * gain(means_VM[views - 1 - k], means_VM[views - k]) if gamma else 0.0
     consistency = (
         aggregate(np.array([_nanmean(row) for row in agreement_MS])) if config.add_consistency_reward else math.nan
     )
-    final = _fuse(base, reward, gamma * best, config) if classmate_valid else base
+    final = _fuse(base, reward, gamma * best if gamma else 0.0, config) if classmate_valid else base
     if config.add_consistency_reward:
         extra["consistency_reward"] = consistency
         final += 0.0 if math.isnan(consistency) else config.consistency_reward_weight * consistency
@@ -351,6 +425,14 @@ def score_row(
     )
 
 
+def condition_factor(
+    main_score: float | None, main_outcome: Outcome, scale: RewardScale, config: ClassmateCotRewardConfig
+) -> float:
+    """gamma (spec 3.2, D2), NaN for a row whose main output could not be scored; arguments as for `score_row`."""
+    _, base, main_valid = _main_reward(main_score, main_outcome, scale, config)
+    return _gamma(base >= _threshold(scale, config), config) if main_valid else math.nan
+
+
 def _is_number(score: float | None) -> bool:
     return score is not None and math.isfinite(score)
 
@@ -379,7 +461,6 @@ def _threshold(scale: RewardScale, config: ClassmateCotRewardConfig) -> float:
 
 
 def _gamma(main_correct: bool, config: ClassmateCotRewardConfig) -> float:
-    """Condition factor (spec 3.2, D2)."""
     condition = config.use_classmate_main_cond
     if condition in ("always", "no_classmate"):
         return float(condition == "always")
@@ -396,7 +477,13 @@ def _aggregate(values_M: np.ndarray, weights_M: np.ndarray, how: str) -> float:
     total = float(weights_M[valid_M].sum()) if valid_M.size else 0.0
     if total == 0.0:
         return math.nan
-    return float((weights_M[valid_M] * values_M[valid_M]).sum() / total)
+    terms_M = weights_M[valid_M] * values_M[valid_M]
+    return _settled(float(terms_M.sum() / total), terms_M / total)
+
+
+def _settled(value: float, terms: Sequence[float] | np.ndarray) -> float:
+    """0 where nothing but rounding is left of terms that cancel; the estimators could no longer tell."""
+    return 0.0 if abs(value) <= ROUNDING * float(np.abs(terms).max()) else value
 
 
 def _fuse(base: float, reward: float, best: float, config: ClassmateCotRewardConfig) -> float:
@@ -409,7 +496,7 @@ def _fuse(base: float, reward: float, best: float, config: ClassmateCotRewardCon
 
 def _nanmean(values: np.ndarray) -> float:
     values = values[~np.isnan(values)] if values.size else values
-    return float(values.mean()) if values.size else math.nan
+    return _settled(float(values.mean()), values) if values.size else math.nan
 
 
 def _nanmax(values: np.ndarray) -> float:
@@ -441,6 +528,7 @@ def aggregate_metrics(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
         metrics["classmate/valid_ratio"] = float(column("classmate_valid").mean())
         metrics["classmate/missing_ratio"] = float(1 - column("classmate_valid").mean())
         metrics["classmate/gamma_mean"] = _nanmean(column("gamma"))
+        metrics["classmate/unasked_rows"] = float((column(f"outcome_{Outcome.not_needed.value}") > 0).sum())
         metrics |= {f"classmate/outcome/{outcome.value}": count for outcome, count in requests.items()}
     for key in rows[0]:
         if not key.startswith("outcome_"):

@@ -7,7 +7,11 @@ that streamed and batched schedules draw the same samples. verl's own `uid` is r
     >>> request_seed(1, 40, key, rollout=0, classmate=1, sample=0)
 """
 
+import secrets
 from hashlib import blake2b
+
+SEEDED_ENGINE = "hf"
+"""The engine that draws every request from a seed of its own anyway: one that is given costs it nothing."""
 
 
 def request_seed(seed: int, global_step: int, row_key: str, rollout: int, classmate: int, sample: int) -> int:
@@ -22,3 +26,20 @@ def request_seed(seed: int, global_step: int, row_key: str, rollout: int, classm
 def row_key(data_source: str, index: int | str) -> str:
     """A stable name of a dataset row: 16 hexadecimal digits (verl splits row keys at underscores, so it has none)."""
     return blake2b(f"{data_source}|{index}".encode(), digest_size=8).hexdigest()
+
+
+def sends_seed(engine: str, *, deterministic: bool) -> bool:
+    """Whether a request to an engine (`hf`, `vllm`, `openai`) carries its `request_seed`.
+
+    vLLM draws for seeded requests one by one, which slows a whole batch; only `trainer.deterministic` is worth that.
+    """
+    return deterministic or engine == SEEDED_ENGINE
+
+
+def fresh_engine_seed() -> int:
+    """What an engine's own generator starts from, for requests without a seed: another number at every start.
+
+    With a fixed one a restarted engine, or two engines of a run, would draw the same numbers.
+    """
+    # Upstream adds the number of the replica, and numpy takes 32 bits.
+    return secrets.randbelow(2**30)

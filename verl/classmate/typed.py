@@ -2,8 +2,8 @@
 
 One decision: the dataclass is the only description of an option. Its annotation gives the type check, its default the
 YAML value, the string under it the YAML comment. Field metadata may hold `value_aliases` (other spellings of a value),
-`recipes` (values that the command line takes for several options), `null` (what null stands for) and `yaml` (what the
-YAML says instead of the default, for instance an interpolation).
+`recipes` (values that the command line takes for several options), `null` (what null stands for), `example` (for the
+message that refuses a type) and `yaml` (what the YAML says instead of the default, for instance an interpolation).
 
     >>> @dataclass(frozen=True, kw_only=True)
     ... class Sampling:
@@ -17,6 +17,7 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import math
 import textwrap
 import types
 from collections.abc import Collection, Mapping, Sequence
@@ -37,6 +38,16 @@ def require(condition: bool, message: str) -> None:
     """
     if not condition:
         raise ConfigError(message)
+
+
+def is_range(bounds: Any) -> bool:
+    """Whether these are a lowest and a highest number, None for an end without a bound."""
+    if isinstance(bounds, str) or not isinstance(bounds, Sequence) or len(bounds) != 2:
+        return False
+    numbers = [end for end in bounds if end is not None]
+    if not all(type(end) in (int, float) and math.isfinite(end) for end in numbers):
+        return False
+    return len(numbers) < 2 or numbers[0] < numbers[1]
 
 
 def plain_mapping(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -69,7 +80,12 @@ def parse(cls: type[T], mapping: Mapping[str, Any], path: str, *, foreign: Colle
             if value is None and "null" in field.metadata:
                 value = field.metadata["null"]
             value = field.metadata.get("value_aliases", {}).get(value, value) if isinstance(value, str) else value
-            values[key] = _convert(hints[key], value, where, _other_spellings(field))
+            try:
+                values[key] = _convert(hints[key], value, where, _other_spellings(field))
+            except ConfigError as error:
+                if "example" not in field.metadata:
+                    raise
+                raise ConfigError(f"{error}; write for instance {field.metadata['example']}") from None
         elif key in foreign:
             _refuse_values(value, where)
         else:

@@ -46,7 +46,7 @@ class View:
     thought: str | None
     """What stands in the classmate's thought; empty: the question alone; None: no thought is opened for it."""
     close: bool
-    """Whether the thought is closed behind it."""
+    """Whether the thought is closed behind it for every classmate; `prompts.closes` says it for one."""
     example: str | None = None
     """The main model's whole response, as an earlier turn of the chat."""
 
@@ -100,9 +100,11 @@ def row_views(
     outcome = handover(span, config.unfinished_cot)
     if outcome is Outcome.ok and not first.text.strip():
         outcome = Outcome.empty_cot
-    views = [View(messages=chat, thought=kept.text, close=_close(kept, config)) for kept in kepts]
+    # All alike, or else what they are compared in would not be the thought alone.
+    close = _close(first, config)
+    views = [View(messages=chat, thought=kept.text, close=close) for kept in kepts]
     if config.compares_with_question_alone:
-        views.append(View(messages=chat, thought="", close=views[0].close))
+        views.append(View(messages=chat, thought="", close=close))
     return RowViews(
         outcome=outcome,
         views=tuple(views) if outcome is Outcome.ok else (),

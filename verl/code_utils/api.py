@@ -43,7 +43,12 @@ logger = logging.getLogger("uvicorn.error")
 
 def _from_json(value: Any) -> Any:
     """Tests may come as a JSON string of the list."""
-    return json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the string is no JSON list ({type(error).__name__})") from None
 
 
 class StdioTest(BaseModel):

@@ -1,21 +1,23 @@
 """Runs one program against its tests where it can reach nothing else; started by `sandbox.py`, by nobody else.
 
-Decision: this file is run by a bare interpreter (`python -P -s -S jail.py`), standard library only: a program must not
-pay for `import verl`, nor find anything of the service in its memory. Three processes stand behind one another:
+Decision: this module is run by a bare interpreter (`python -P -s -S`), standard library only: a program must not
+pay for `import verl`, nor find anything of the service in its memory. Processes stand behind one another:
 
     outer     reads the job from stdin, and ends everything when stdin ends (the service gave up, or died)
     keeper    process 1 of its own namespaces, or the reaper of its descendants; builds the room, keeps the time
     program   one per test: no privileges, limits, system call filter
+    test      one per test with statements: confined like the program, which it asks for results (`sides.py`)
 
-    {"mode": "assert", "program": "def f(): return 1", "tests": ["assert f() == 1"], "limit": 1.0, ...}   # line in
-    {"results": [1], "runtimes": [0.002], "protections": ["namespaces", ...]}                              # line out
+    {"mode": "assert", "program": "def f(): return 1", "tests": 3, "places": [[0, 20]], ...}               # line in
+    {"results": [1], "runtimes": [0.002], "protections": ["namespaces", ...]}                               # line out
 
-A program runs in the interpreter that tests it, as everywhere with assert statements; an object that equals all others
-passes. What does not pass: to exit, to print, to kill, to close or write to descriptors. A test and the token that a
-passed test must send back reach the process only when the program's own text has run.
+The tests are in a file without a name, whose descriptor is handed down unread. A test's statements are read by its own
+process, and by no process that a program's is a copy of. The verdict is that process's word, or for scripts, which
+start as new interpreters, the keeper's.
 """
 
 import ctypes
+import fcntl
 import json
 import math
 import os
@@ -27,7 +29,11 @@ import struct
 import sys
 import time
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from .sides import hold_program, run_test
 
 MIB = 1 << 20
 TICK_S = 0.05
@@ -56,13 +62,22 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE3 = 435
-# What the filter refuses, (x86_64, aarch64): sockets of every kind, other processes' memory, new namespaces, memory
-# that no limit counts, and parts of the kernel that no test needs.
+# What the filter refuses, (x86_64, aarch64; -1 where there is none): sockets of every kind, other processes' memory,
+# descriptors and priorities, what processes share by number, new namespaces, memory that no limit counts, and parts of
+# the kernel that no test needs.
 _REFUSED = {
     "socket": (41, 198),
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
     "unshare": (272, 97),
     "setns": (308, 268),
     "bpf": (321, 280),
@@ -75,19 +90,65 @@ _REFUSED = {
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
     "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
     "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
     "open_by_handle_at": (304, 265),
 }
-# Where programs are not in a process namespace of their own.
-_REFUSED_SIGNALS = {
+# What is refused but for the caller's own process, which is 0.
+_REFUSED_FOR_OTHERS = {
+    "prlimit64": (302, 261),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+}
+# What would name a process that gets signals for a descriptor, and which: fcntl, ioctl, and their second arguments.
+_REFUSED_COMMANDS = (((72, 25), (8, 10, 15)), ((16, 29), (0x8901, 0x8902)))
+# Where programs are not in namespaces of their own: signals, and what Landlock does not know of files, or knows only
+# from some version on (their length).
+_REFUSED_IN_PLAIN_ROOM = {
     "kill": (62, 129),
     "tkill": (200, 130),
     "tgkill": (234, 131),
     "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240),
     "pidfd_send_signal": (424, 424),
+    "chmod": (90, -1),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, -1),
+    "fchown": (93, 55),
+    "lchown": (94, -1),
+    "fchownat": (260, 54),
+    "utime": (132, -1),
+    "utimes": (235, -1),
+    "futimesat": (261, -1),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    "truncate": (76, 45),
+    "openat2": (437, 437),
 }
+# Those that open, with the place of their flags: to truncate what is opened for reading is refused there, too.
+_OPEN = (((2, -1), 1), ((257, 56), 2))
 
 
 class JailError(Exception):
@@ -355,21 +416,38 @@ def _threads_of_user() -> int:
     return total
 
 
-def _filter_system_calls(machine: str, *, refuse_signals: bool) -> None:
+def _filter_system_calls(machine: str, *, plain_room: bool) -> None:
     column = list(_AUDIT_ARCH).index(machine)
     allow, errno_of, kill = 0x7FFF0000, 0x00050000, 0x80000000
-    load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
-    refused = {**_REFUSED, **(_REFUSED_SIGNALS if refuse_signals else {})}
+    load, equal, at_least, any_bit, mask, answer = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+    refuse, permit = (answer, 0, 0, errno_of | 1), (answer, 0, 0, allow)
+    refused = {**_REFUSED, **(_REFUSED_IN_PLAIN_ROOM if plain_room else {})}
     program = [(load, 0, 0, 4), (equal, 1, 0, _AUDIT_ARCH[machine]), (answer, 0, 0, kill), (load, 0, 0, 0)]
     # Numbers from here on are those of the x32 interface.
-    program += [(at_least, 0, 1, 0x40000000), (answer, 0, 0, errno_of | 1)]
+    program += [(at_least, 0, 1, 0x40000000), refuse]
     for numbers in refused.values():
-        program += [(equal, 0, 1, numbers[column]), (answer, 0, 0, errno_of | 1)]
+        if numbers[column] >= 0:
+            program += [(equal, 0, 1, numbers[column]), refuse]
+
+    def argument(place: int) -> tuple[int, int, int, int]:
+        # Its lower half: process numbers, commands and flags have no other.
+        return (load, 0, 0, 16 + 8 * place)
+
+    for numbers in _REFUSED_FOR_OTHERS.values():
+        program += [(equal, 0, 4, numbers[column]), argument(0), (equal, 0, 1, 0), permit, refuse]
+    for numbers, commands in _REFUSED_COMMANDS:
+        tests = [line for command in commands for line in ((equal, 0, 1, command), refuse)]
+        program += [(equal, 0, len(tests) + 2, numbers[column]), argument(1), *tests, permit]
+    read_or_nothing, truncate = (0, 3), 0o1000
+    for numbers, place in _OPEN if plain_room else ():
+        if numbers[column] >= 0:
+            tests = [line for mode in read_or_nothing for line in ((equal, 0, 1, mode | truncate), refuse)]
+            program += [(equal, 0, len(tests) + 3, numbers[column]), argument(place), (mask, 0, 0, 3 | truncate)]
+            program += [*tests, permit]
     # Its flags are in memory, where a filter cannot look; libraries then take the older call.
     program += [(equal, 0, 1, _CLONE3), (answer, 0, 0, errno_of | 38)]
     new_namespaces = _NEW_NS | _NEW_CGROUP | _NEW_UTS | _NEW_IPC | _NEW_USER | _NEW_PID | _NEW_NET
-    program += [(equal, 0, 3, _CLONE[machine]), (load, 0, 0, 16), (any_bit, 0, 1, new_namespaces)]
-    program += [(answer, 0, 0, errno_of | 1), (answer, 0, 0, allow)]
+    program += [(equal, 0, 3, _CLONE[machine]), argument(0), (any_bit, 0, 1, new_namespaces), refuse, permit]
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
@@ -377,8 +455,8 @@ def _filter_system_calls(machine: str, *, refuse_signals: bool) -> None:
     _check(result, "seccomp")
 
 
-def _confine(job: SimpleNamespace, room: Room, descriptors: tuple[int, int, int]) -> None:
-    """Gives up everything that a program must not have; 0 to 2 become `descriptors`, 3 is the channel already."""
+def _confine(job: SimpleNamespace, room: Room, descriptors: list[int]) -> None:
+    """Gives up everything that a program must not have; `descriptors` become 0 and so on, and there are no others."""
     os.setsid()
     os.nice(5)
     try:
@@ -387,9 +465,10 @@ def _confine(job: SimpleNamespace, room: Room, descriptors: tuple[int, int, int]
     except OSError:
         pass
     others = 0 if job.uid is not None or isinstance(room, NamespaceRoom) else _threads_of_user()
-    for number, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, number)
-    os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    above = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, len(descriptors)) for descriptor in descriptors]
+    for number, descriptor in enumerate(above):
+        os.dup2(descriptor, number, inheritable=number < 3)
+    os.closerange(len(descriptors), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     os.chdir(room.folder)
     for capability in range(41):
         _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
@@ -404,54 +483,39 @@ def _confine(job: SimpleNamespace, room: Room, descriptors: tuple[int, int, int]
     _check(_libc.capset(struct.pack("II", 0x20080522, 0), nothing), "capset")
     machine = os.uname().machine
     if machine in _AUDIT_ARCH:
-        _filter_system_calls(machine, refuse_signals=isinstance(room, PlainRoom))
+        _filter_system_calls(machine, plain_room=isinstance(room, PlainRoom))
+    # A change of the user may have set it: neither program nor test is to look into the other.
+    _prctl(_PR_SET_DUMPABLE, 0, "dumpable")
 
 
-def _read_exactly(count: int, read: Callable[[int, int], bytes]) -> bytes:
-    data = b""
-    while len(data) < count:
-        more = read(3, count - len(data))
-        if not more:
-            raise EOFError
-        data += more
-    return data
-
-
-def _run_assert(program: str) -> None:
-    """The program's process in assert mode; never returns. What it calls after the program is bound before it."""
-    read, write, leave, compiled, run, loads = os.read, os.write, os._exit, compile, exec, json.loads
-    untrace, unprofile, base, exactly, unpack = (
-        sys.settrace,
-        sys.setprofile,
-        BaseException,
-        _read_exactly,
-        struct.unpack,
-    )
-    module = ModuleType("solution")
-    sys.modules["solution"] = sys.modules["__main__"] = module
-    sys.argv = [""]
-    try:
-        run(compiled(program, "solution.py", "exec", 0, True), module.__dict__)
-        untrace(None)
-        unprofile(None)
-        write(3, b"r")
-        (length,) = unpack("I", exactly(4, read))
-        test, token = loads(exactly(length, read))
-        run(compiled(test, "test.py", "exec", 0, True, 0), module.__dict__)
-        write(3, token.encode())
-        leave(0)
-    except base:
-        leave(1)
+def _read_test(descriptor: int, place: list[int]) -> Any:
+    start, size = place
+    return json.loads(os.pread(descriptor, size, start))
 
 
 def _run_script() -> None:
-    """The program's process in stdio mode: a fresh interpreter, which the channel does not reach; never returns."""
+    """The program's process in stdio mode: a fresh interpreter; never returns."""
     environment = {**ENVIRONMENT, "HOME": os.getcwd()}
     try:
         os.execve(sys.executable, [sys.executable, *INTERPRETER_FLAGS, "main.py"], environment)
     except OSError as error:
-        os.write(3, f"{sys.executable}: {error}".encode())
+        os.write(3, f"!{sys.executable}: {error}".encode())
     os._exit(1)
+
+
+def _run_assert(program: str) -> None:
+    """The program's process in assert mode; never returns."""
+    os.close(3)
+    hold_program(4, program)
+
+
+def _run_test(place: list[int]) -> None:
+    """The process of a test with statements; never returns."""
+    try:
+        run_test(4, _read_test(5, place))
+        os.write(3, b"1")
+    finally:
+        os._exit(0)
 
 
 # --- The keeper: starts, watches and ends programs --------------------------------------------------------------------
@@ -460,8 +524,9 @@ def _run_script() -> None:
 class Watch:
     """Whether a running program is within its limits, looked at now and then."""
 
-    def __init__(self, job: SimpleNamespace, room: Room, seconds: float) -> None:
-        self._job, self._room = job, room
+    def __init__(self, job: SimpleNamespace, room: Room, seconds: float, *, apart: int | None = None) -> None:
+        """`apart` is a process that is none of the program's."""
+        self._job, self._room, self._apart = job, room, apart
         now = time.monotonic()
         self._end, self._next = now + seconds, now + TICK_S
 
@@ -476,7 +541,7 @@ class Watch:
 
     def _over(self) -> bool:
         if self._room.watches:
-            running = descendants()
+            running = [found for found in descendants() if found[0] != self._apart]
             if sum(threads for _, threads, _ in running) > self._job.processes:
                 return True
             if sum(size for *_, size in running) > self._job.memory_mb * MIB:
@@ -484,55 +549,37 @@ class Watch:
         return self._room.disk_full()
 
 
-def _wait_until_confined(channel: socket.socket) -> None:
-    """Returns when the program is about to start.
+def _wait_until_confined(report: int) -> None:
+    """Returns when the process that reports there is about to start.
 
     Raises:
         JailError: the limits could not be set.
     """
-    channel.settimeout(SETUP_S)
-    try:
-        said = channel.recv(1)
-        if said == b"!":
-            raise JailError(channel.recv(1000).decode())
-        if said != b"c":
-            raise JailError("a program's process ended at its start")
-    except TimeoutError as error:
-        raise JailError("a program's process did not start in time") from error
-    channel.setblocking(False)
+    if not select.select([report], [], [], SETUP_S)[0]:
+        raise JailError("a program's process did not start in time")
+    said = os.read(report, 1)
+    if said == b"!":
+        raise JailError(os.read(report, 1000).decode())
+    if said != b"c":
+        raise JailError("a program's process ended at its start")
 
 
-def _check_started(channel: socket.socket) -> None:
+def _check_started(report: int) -> None:
     """Raises JailError if the interpreter of a script could not be started."""
+    os.set_blocking(report, False)
     try:
-        said = channel.recv(1000)
+        said = os.read(report, 1000)
     except BlockingIOError:
         return
     if said:
-        raise JailError(said.decode())
+        raise JailError(said[1:].decode())
 
 
-def _passes_assert(channel: socket.socket, test: str, watch: Watch) -> bool:
-    """Hands over the test when the program has run, and says whether the token came back."""
-    token = os.urandom(16).hex()
-    message = json.dumps([test, token]).encode()
-    unsent, got, expected = b"", b"", b"r" + token.encode()
-    try:
-        while left := watch.left():
-            readable, writable, _ = select.select([channel], [channel] if unsent else [], [], left)
-            if writable:
-                unsent = unsent[channel.send(unsent) :]
-            if readable:
-                data = channel.recv(64)
-                if not got and data[:1] == b"r":
-                    unsent = struct.pack("I", len(message)) + message
-                got += data
-                if not data or not expected.startswith(got):
-                    return False
-                if got == expected:
-                    return True
-    except OSError:
-        return False
+def _passes_assert(report: int, watch: Watch) -> bool:
+    """What the test's process says; False if it ends without a word, or does not end."""
+    while left := watch.left():
+        if select.select([report], [], [], left)[0]:
+            return os.read(report, 1) == b"1"
     return False
 
 
@@ -595,11 +642,34 @@ def _memory_file(text: str) -> int:
     return descriptor
 
 
-def _keep(job: SimpleNamespace) -> Callable[[], None]:
-    """Runs all tests and writes the reply. Returns only in the processes of programs, with what they are to run.
+class Started(NamedTuple):
+    """A process, as seen from the keeper and from inside."""
 
-    That a process leaves this function takes tests and expected outputs out of its reach.
-    """
+    pid: int
+    report: int
+    """Where it says that it is confined, and what a test has come to."""
+    run: Callable[[], None] | None
+    """In the process itself, what it runs."""
+
+
+def _start_process(job: SimpleNamespace, room: Room, descriptors: list[int], run: Callable[[], None]) -> Started:
+    """A confined copy of this process, whose descriptor 3 is where it reports; `run` is for it alone."""
+    report, said = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(said)
+        return Started(pid, report, None)
+    try:
+        _confine(job, room, [*descriptors[:3], said, *descriptors[3:]])
+        os.write(3, b"c")
+    except BaseException as error:
+        os.write(said, f"!{type(error).__name__}: {error}".encode())
+        os._exit(1)
+    return Started(0, 3, run)
+
+
+def _keep(job: SimpleNamespace) -> Callable[[], None]:
+    """Runs all tests and writes the reply. Returns only in the processes of programs and tests, with what they run."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, "pdeathsig")
     # Else a program of the same user could look into this process.
     _prctl(_PR_SET_DUMPABLE, 0, "dumpable")
@@ -607,52 +677,53 @@ def _keep(job: SimpleNamespace) -> Callable[[], None]:
     room = NamespaceRoom(job) if job.namespaces else PlainRoom(job)
     end = time.monotonic() + job.total
     results, runtimes = [], []
-    for test in job.tests:
+    for place in job.places:
         seconds = min(job.limit, end - time.monotonic())
         if seconds <= 0:
             results.append(0)
             runtimes.append(-1.0)
             continue
         room.refresh()
-        ours, theirs = socket.socketpair()
         null = os.open("/dev/null", os.O_RDWR)
-        source, sink, output = null, null, null
         if job.mode == "stdio":
+            test = _read_test(job.tests, place)
             source = _memory_file(test["input"])
             output, sink = os.pipe()
             with open(f"{room.folder}/main.py", "wb") as file:
                 file.write(job.program.encode("utf-8", "surrogatepass"))
-        pid = os.fork()
-        if pid == 0:
-            # No socket object must be left to close the channel when this frame ends.
-            ours.detach()
-            os.dup2(theirs.detach(), 3, inheritable=False)
-            try:
-                _confine(job, room, (source, sink, null))
-                os.write(3, b"c")
-            except BaseException as error:
-                os.write(3, f"!{type(error).__name__}: {error}".encode())
-                os._exit(1)
-            if job.mode == "stdio":
-                return _run_script
-            program = job.program
-            return lambda: _run_assert(program)
-        theirs.close()
-        for descriptor in {null, source, sink}:
+            program = _start_process(job, room, [source, sink, null], _run_script)
+            if program.run:
+                return program.run
+            started, ours = [program], [null, source, sink]
+        else:
+            ends = [end.detach() for end in socket.socketpair()]
+            run = partial(_run_test, place)
+            judge = _start_process(job, room, [null, null, null, ends[1], job.tests], run)
+            if judge.run:
+                return judge.run
+            # Before there is a program that could end it: that would look like a failure of the sandbox.
+            _wait_until_confined(judge.report)
+            run = partial(_run_assert, job.program)
+            program = _start_process(job, room, [null, null, null, ends[0]], run)
+            if program.run:
+                return program.run
+            started, ours = [program, judge], [null, *ends]
+        for descriptor in ours:
             os.close(descriptor)
-        _wait_until_confined(ours)
-        start = time.monotonic()
-        watch = Watch(job, room, seconds)
+        _wait_until_confined(program.report)
+        begin = time.monotonic()
+        watch = Watch(job, room, seconds, apart=started[-1].pid if job.mode == "assert" else None)
         if job.mode == "stdio":
-            printed = _output_of(pid, output, job.output_mb * MIB, watch)
+            printed = _output_of(program.pid, output, job.output_mb * MIB, watch)
             os.close(output)
-            _check_started(ours)
+            _check_started(program.report)
             passed = printed is not None and same_output(printed.decode("utf-8", "replace"), test["output"])
         else:
-            passed = _passes_assert(ours, test, watch)
+            passed = _passes_assert(judge.report, watch)
         results.append(int(passed))
-        runtimes.append(round(time.monotonic() - start, 6) if passed else -1.0)
-        ours.close()
+        runtimes.append(round(time.monotonic() - begin, 6) if passed else -1.0)
+        for process in started:
+            os.close(process.report)
         room.clear()
     _reply({"results": results, "runtimes": runtimes, "protections": room.protections})
     os._exit(0)
@@ -681,6 +752,8 @@ def _own_process_namespace() -> None:
 def _start() -> Callable[[], None]:
     """Reads the job, starts the keeper and outlives it. Returns only in the processes of programs."""
     job = SimpleNamespace(**json.loads(sys.stdin.buffer.readline()))
+    # Its descriptors lead to the tests.
+    _prctl(_PR_SET_DUMPABLE, 0, "dumpable")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, "subreaper")
     try:
@@ -707,5 +780,6 @@ def _start() -> Callable[[], None]:
     os._exit(0)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Never returns."""
     _start()()

@@ -31,6 +31,8 @@ __all__ = ["Results", "Sandbox", "SandboxError", "SandboxSettings", "reply_timeo
 
 Mode = Literal["assert", "stdio"]
 
+_START = "import sys; sys.path.append(sys.argv.pop()); from code_utils.jail import main; sys.path.pop(); main()"
+"""How a bare interpreter finds these modules and, later, a program does not; compiled as the service has left them."""
 _GRACE_S = 10.0
 """What a jail may take beyond its tests' time before it is ended from outside."""
 FIRST_UID = 0x70000000
@@ -191,13 +193,15 @@ class Sandbox:
                 *([] if jail.WATCHED in found else [jail.WATCHED]),
                 *([] if filtered else [f"seccomp (not known on {machine})"]),
             )
-            if not (files or protection.own_user or self.settings.allow_weak):
+            # Without namespaces it is the filter that keeps programs from processes of the same user.
+            apart = files and (protection.namespaces or filtered)
+            if not (apart or protection.own_user or self.settings.allow_weak):
                 break
             self._protection = protection
             return
         if self.protections:
             raise SandboxError(
-                "programs could change the files of the user who runs this service; run it as root in a container, "
+                "programs could reach files or processes of this service's user; run it as root in a container, "
                 "allow user namespaces, or set CODE_SANDBOX_ALLOW_WEAK=1 for programs that you trust"
             )
         raise SandboxError(f"programs cannot be run here: {'; '.join(dict.fromkeys(failures))}")
@@ -247,11 +251,13 @@ class Sandbox:
     ) -> dict[str, Any]:
         settings = self.settings
         user = self._users.get()
+        hidden, places = _hide([json.dumps(test).encode() for test in tests])
         folder = None if protection.namespaces else tempfile.mkdtemp(prefix="code_sandbox_")
         job = {
             "mode": mode,
             "program": program,
-            "tests": list(tests),
+            "tests": hidden,
+            "places": places,
             "limit": seconds,
             "total": total,
             "namespaces": protection.namespaces,
@@ -261,16 +267,27 @@ class Sandbox:
             **{name: getattr(settings, name) for name in ("memory_mb", "disk_mb", "file_mb", "output_mb", "processes")},
         }
         try:
-            return _ask_jail(json.dumps(job).encode() + b"\n", total + _GRACE_S + jail.SETUP_S)
+            return _ask_jail(json.dumps(job).encode() + b"\n", hidden, total + _GRACE_S + jail.SETUP_S)
         finally:
+            os.close(hidden)
             if folder is not None:
                 jail.remove_tree(folder)
             self._users.put(user)
 
 
-def _ask_jail(job: bytes, seconds: float) -> dict[str, Any]:
+def _hide(tests: Sequence[bytes]) -> tuple[int, list[tuple[int, int]]]:
+    """A file without a name that holds them, and start and size of each: a jail hands it on without reading it."""
+    hidden, places, start = os.memfd_create("tests"), [], 0
+    with open(hidden, "wb", closefd=False) as file:
+        for test in tests:
+            places.append((start, file.write(test)))
+            start += len(test)
+    return hidden, places
+
+
+def _ask_jail(job: bytes, hidden: int, seconds: float) -> dict[str, Any]:
     """One jail's reply. Its stdin stays open meanwhile: the jail ends, with all that is in it, when that closes."""
-    command = [_interpreter(), *jail.INTERPRETER_FLAGS, str(Path(jail.__file__))]
+    command = [_interpreter(), *jail.INTERPRETER_FLAGS, "-c", _START, str(Path(jail.__file__).resolve().parents[1])]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -278,6 +295,7 @@ def _ask_jail(job: bytes, seconds: float) -> dict[str, Any]:
         stderr=subprocess.DEVNULL,
         env=jail.ENVIRONMENT,
         cwd="/",
+        pass_fds=[hidden],
         start_new_session=True,
     ) as process:
         assert process.stdin is not None

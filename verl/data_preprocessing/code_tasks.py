@@ -97,6 +97,7 @@ def _mbpp(record: Record) -> Task:
         part=record.part,
         index=record.index,
         question=question,
+        wording=prompt,
         ground_truth=_ground_truth(tests=tests, setup=setup),
         group="test" if number in MBPP_TEST_IDS else "train",
         details={"task_id": str(number), "reference": code},

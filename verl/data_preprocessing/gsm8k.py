@@ -60,11 +60,13 @@ class Gsm8k(Recipe):
 
     def task(self, record: Record, options: argparse.Namespace) -> Task:
         answer = record.text("answer")
+        number = ground_truth_of(answer)
         return Task(
             part=record.part,
             index=record.index,
             question=record.text("question"),
-            ground_truth=ground_truth_of(answer),
+            ground_truth=number,
+            answer=number,
             details={"answer": answer},
         )
 

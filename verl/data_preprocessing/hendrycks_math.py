@@ -9,7 +9,6 @@ so no held-out problem is shown in training; each problem is the partner of exac
 """
 
 import argparse
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from verl.data_preprocessing.common import make_row, run_command
 from verl.data_preprocessing.recipe import BOXED_INSTRUCTION, Recipe, run_recipe
 from verl.data_preprocessing.sources import HubSplit, Record
 from verl.data_preprocessing.splits import Task, held_out, pairs
+from verl.utils.reward_score.cot_monitor._math import last_boxed
 
 DATA_SOURCE = "hendrycks_math"
 CATEGORIES = (
@@ -31,28 +31,8 @@ CATEGORIES = (
 HELD_OUT_PER_CATEGORY = 100
 
 
-def last_boxed(solution: str) -> str:
-    r"""What stands in the last `\boxed{...}` of a solution; `\boxed 5` and `\fbox{5}` count too.
-
-    Raises:
-        ValueError: there is none, or its braces do not close.
-    """
-    starts = list(re.finditer(r"\\(?:boxed|fbox)(?![A-Za-z])", solution))
-    if not starts:
-        raise ValueError("no \\boxed in the field solution")
-    rest = solution[starts[-1].end() :].lstrip()
-    if not rest.startswith("{"):
-        return re.split(r"[\s$]", rest, maxsplit=1)[0].rstrip(".,")
-    depth = 0
-    for match in re.finditer(r"\\.|[{}]", rest, re.DOTALL):
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
-        if depth == 0:
-            return rest[1 : match.start()].strip()
-    raise ValueError("the braces of the last \\boxed do not close")
-
-
 def ground_truth_of(solution: str) -> str:
-    r"""The answer in the last `\boxed{...}` of a solution, as it is written there.
+    r"""The answer in the last `\boxed{...}` of a solution as the verifier reads one: neighbours are one answer.
 
     Raises:
         ValueError: there is none, or math-verify cannot read it.
@@ -60,6 +40,8 @@ def ground_truth_of(solution: str) -> str:
     from math_verify import parse
 
     answer = last_boxed(solution)
+    if answer is None:
+        raise ValueError("no whole \\boxed in the field solution")
     if not answer or not parse(f"\\boxed{{{answer}}}", raise_on_error=False):
         raise ValueError(f"math-verify cannot read the answer {answer!r}")
     return answer
@@ -80,11 +62,13 @@ class HendrycksMath(Recipe):
 
     def task(self, record: Record, options: argparse.Namespace) -> Task:
         category, level = record.text("type"), record.text("level")
+        answer = ground_truth_of(record.text("solution"))
         return Task(
             part=record.part,
             index=record.index,
             question=record.text("problem"),
-            ground_truth=ground_truth_of(record.text("solution")),
+            ground_truth=answer,
+            answer=answer,
             group=category,
             details={"level": level},
         )

@@ -58,6 +58,7 @@ class MmluSycophancy(Recipe):
             group=subject,
             # The same choices in another order make the same question.
             key="\n".join([question, *sorted(choices)]),
+            answer=choices[answer],
             details={"choices": choices},
         )
 

@@ -26,8 +26,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from verl.data_preprocessing import common, sources, splits
+from verl.data_preprocessing import common, near_repeats, sources, splits
 from verl.data_preprocessing.common import MANIFEST_NAME, read_manifest, write_manifest, write_parquet
+from verl.data_preprocessing.near_repeats import without_near_repeats
 from verl.data_preprocessing.sources import HubSplit, LocalFile, Record, Source, check_files, read, resolve
 from verl.data_preprocessing.splits import Task, unique
 
@@ -100,7 +101,7 @@ def parse(recipe: Recipe, arguments: Sequence[str] | None = None) -> argparse.Na
     parser.add_argument("--local_file", type=Path, nargs="+", default=[], help="JSONL or parquet files, not the hub")
     if recipe.test_part:
         parser.add_argument("--val_file", type=Path, nargs="+", default=[], help="with --local_file: the test split")
-    parser.add_argument("--revision", default="main", help="revision of the data set on the hub")
+    parser.add_argument("--revision", help="revision of the data set on the hub; main, if not given")
     if recipe.seeded:
         parser.add_argument("--seed", type=int, default=0, help="decides everything that is drawn")
     parser.add_argument("--force", action="store_true", help="build again what --output_dir holds already")
@@ -141,7 +142,8 @@ def build(recipe: Recipe, options: argparse.Namespace) -> str:
     kept, repeats = unique(task for part in reversed(list(inputs)) for task in tasks[part])
     if lost := sorted(set(inputs) - {task.part for task in kept}):
         raise ValueError(f"every row of {lost[0]} is in the test part too: give other files")
-    pieces = {name: piece for name, piece in recipe.split(kept, options).items() if piece}
+    pieces, near_repeats = without_near_repeats(recipe.split(kept, options))
+    pieces = {name: piece for name, piece in pieces.items() if piece}
     rows = {name: recipe.rows(piece, name, options) for name, piece in pieces.items()}
     used = sum(map(len, rows.values()))
     manifest = {
@@ -149,7 +151,13 @@ def build(recipe: Recipe, options: argparse.Namespace) -> str:
         "sources": {part: [source.provenance() for source in chosen] for part, chosen in inputs.items()},
         "request": request,
         "counts": {name: len(rows_) for name, rows_ in rows.items()},
-        "left_out": {"broken": broken, "repeated": len(repeats), "not_needed": len(kept) - used},
+        "left_out": {
+            "broken": broken,
+            "repeated": len(repeats),
+            "nearly_repeated": sum(near_repeats.values()),
+            "not_needed": len(kept) - used - sum(near_repeats.values()),
+        },
+        "near_repeats": near_repeats,
         "content_sha256": {name: content_hash(rows_) for name, rows_ in rows.items()},
     }
     _replace_folder(folder, rows, manifest)
@@ -163,7 +171,10 @@ def _inputs(recipe: Recipe, options: argparse.Namespace) -> dict[str, list[Sourc
     if val_files and not options.local_file:
         raise ValueError("--val_file needs --local_file")
     if not options.local_file:
-        return {part: [replace(s, revision=options.revision) for s in chosen] for part, chosen in hub.items()}
+        revision = options.revision or "main"
+        return {part: [replace(s, revision=revision) for s in chosen] for part, chosen in hub.items()}
+    if options.revision is not None:
+        raise ValueError("--revision is of the hub, and --local_file takes none of it: leave one of them out")
     check_files([*options.local_file, *val_files])
     files: dict[str, list[Source]] = {next(iter(hub)): [LocalFile(path=path) for path in options.local_file]}
     return files | ({"test": [LocalFile(path=path) for path in val_files]} if val_files else {})
@@ -173,7 +184,7 @@ def _code(recipe: Recipe) -> str:
     """Hash of the code that makes the rows: another wording of a prompt is another data set."""
     digest = hashlib.sha256()
     classes = [inspect.getfile(cls) for cls in type(recipe).__mro__ if issubclass(cls, Recipe)]
-    for path in sorted({*classes, __file__, common.__file__, sources.__file__, splits.__file__}):
+    for path in sorted({*classes, __file__, common.__file__, near_repeats.__file__, sources.__file__, splits.__file__}):
         digest.update(Path(path).read_bytes())
     return digest.hexdigest()
 

@@ -33,6 +33,11 @@ class Task:
     """Subject or category."""
     key: str = ""
     """What tells it from other tasks; the question where empty."""
+    wording: str = ""
+    """What is compared with other tasks for near repeats, without what all questions of the set share; the key where
+    empty."""
+    answer: str | None = None
+    """The right answer in words: tasks with different ones are different tasks. None: the question alone tells."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What only this data set has."""
 

@@ -165,6 +165,9 @@ def _judge(config: DictConfig) -> RowJudge:
             copy_to_local(model.get("tokenizer_path") or model.path),
             trust_remote_code=bool(model.get("trust_remote_code", False)),
         )
+        if model.get("custom_chat_template") is not None:
+            # In self-play the policy is asked as a classmate.
+            tokenizer.chat_template = model.custom_chat_template
         return RowJudge.build(config, tokenizer, _Nobody())
     except ConfigError:
         raise
@@ -203,6 +206,7 @@ def _answer(record: Mapping[str, Any], dump: Dump) -> Answer:
         rollout=record["rollout"],
         validate=dump.validation,
         partner=None if partner is None else Partner(**partner),
+        turns=tuple((first, end) for first, end in record.get("turns", [])),
     )
 
 
@@ -264,7 +268,10 @@ def _advantages(
     """What the dump says of each row's advantage."""
     fields = []
     for row, record in zip(judged, dump.records, strict=True):
-        response_mask_R = torch.ones(len(record["response_ids"]), dtype=torch.int64)
+        turns = record.get("turns") or [(0, len(record["response_ids"]))]
+        response_mask_R = torch.zeros(len(record["response_ids"]), dtype=torch.int64)
+        for first, end in turns:
+            response_mask_R[first:end] = 1
         fields.append(advantage_fields(row) | {"response_mask": response_mask_R})
     columns = {}
     for name in row_fields(advantage):
@@ -280,6 +287,7 @@ def _advantages(
             advantages_R[: len(row["response_mask"])],
             *(row[name] for name in names),
             segments=len(record["segment_rewards"]),
+            turns=record.get("turns", ()),
         )
         for advantages_R, row, record in zip(advantages_BR, fields, dump.records, strict=True)
     ]

@@ -32,7 +32,10 @@ REWARD_KEYS = frozenset(
                 *("add_consistency_reward", "consistency_reward_weight"),
             )
         ),
-        *(f"reward_model.{name}" for name in ("format_weight", "reward_direction", "token_level_main_reward_mode")),
+        *(
+            f"reward_model.{name}"
+            for name in ("format_weight", "reward_direction", "custom_reward_range", "token_level_main_reward_mode")
+        ),
     }
 )
 """Keys that say what is made of scores."""

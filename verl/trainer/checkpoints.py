@@ -75,6 +75,47 @@ def checkpoint_to_resume(trainer: Mapping[str, Any]) -> Path | None:
     return path
 
 
+def saved_ranks(checkpoint: Path) -> int | None:
+    """The number of ranks whose shards a checkpoint holds; None where no file says so.
+
+    Args:
+        checkpoint: a folder `global_step_N`.
+    """
+    found = {
+        int(match[1])
+        for file in checkpoint.glob("actor/model_world_size_*_rank_*.pt")
+        if (match := re.fullmatch(r"model_world_size_(\d+)_rank_\d+\.pt", file.name))
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def check_ranks(checkpoint: Path, *, gpus_per_node: int, nodes: int) -> None:
+    """A checkpoint is read by as many ranks as have written it: each reads its own shard of weights and Adam.
+
+    Args:
+        checkpoint: a folder `global_step_N`.
+        gpus_per_node: `trainer.n_gpus_per_node`; on the CPU ranks.
+        nodes: `trainer.nnodes`.
+
+    Raises:
+        ConfigError: with the number that fits, and how to go on with any other from the weights alone.
+    """
+    saved, ranks = saved_ranks(checkpoint), gpus_per_node * nodes
+    if saved is None or saved == ranks:
+        return
+    if saved % nodes:
+        fix = f"trainer.nnodes=1 trainer.n_gpus_per_node={saved}"
+    else:
+        fix = f"trainer.n_gpus_per_node={saved // nodes}"
+    merged = checkpoint / "actor" / "huggingface"
+    alone = (
+        f", or a new trainer.default_local_dir with actor_rollout_ref.model.path={merged} for its weights without Adam"
+        if next(merged.glob("*.safetensors"), None) is not None
+        else ""
+    )
+    raise ConfigError(f"{checkpoint} was saved by {saved} ranks, this run has {ranks}; write {fix}{alone}")
+
+
 def remove_after(run: Path, step: int) -> None:
     """Removes the checkpoints behind `step`, which a run that goes on there makes again."""
     for later, folder in step_folders(run).items():

@@ -27,6 +27,7 @@ from verl.classmate.algorithm_config import AlgorithmConfig
 from verl.classmate.aliases import resolve_aliases
 from verl.classmate.config import BASE_YAML
 from verl.classmate.errors import ConfigError
+from verl.trainer.choices import USUAL
 
 CONFIG_FOLDER = Path(__file__).parent / "config"
 """Our primary YAML files; upstream's are found by their search path."""
@@ -53,8 +54,10 @@ the keys that a run needs
   actor_rollout_ref.model.path=MODEL                      a folder or a hub name
   reward_model.classmate_model_name_or_path_list=[A,B]    the classmates
   data.train_files=FILE.parquet data.val_files=FILE.parquet
-  data.train_batch_size=N actor_rollout_ref.actor.ppo_mini_batch_size=N
-  trainer.total_training_steps=N trainer.default_local_dir=FOLDER
+
+keys that are often wanted
+  data.train_batch_size=N                                 what is not written follows what is; a start shows it
+  trainer.n_gpus_per_node=N trainer.total_training_steps=N trainer.default_local_dir=FOLDER
 
 flags
   --config-dir FOLDER   YAML files of your own, for --config-name
@@ -245,7 +248,8 @@ def _check_types(config: DictConfig, overrides: list[str], loader: ConfigLoaderI
     hardware = next(override for override in overrides if override.lstrip("+").startswith("hardware="))
     defaults = _load(loader, config_name, [hardware])
     for key, value in texts.items():
-        expected = _EXPECTED.get(type(OmegaConf.select(defaults, key, throw_on_missing=False)))
+        default = OmegaConf.select(defaults, key, throw_on_missing=False)
+        expected = _EXPECTED.get(type(USUAL.get(key) if default is None else default))
         if expected:
             raise ConfigError(f"{key}: expected {expected}, got {value!r}")
 

@@ -23,6 +23,7 @@ from rich.table import Table
 STEP_NUMBERS: tuple[tuple[str, str, str], ...] = (
     ("acc", "critic/main_model_reward/mean", ".2f"),
     ("classmates", "critic/classmate_scores/mean", ".2f"),
+    ("asked", "critic/classmate_asked/mean", ".0%"),
     ("hint followed", "critic/follows_hint/mean", ".2f"),
     ("reward", "critic/final_reward/mean", ".2f"),
     ("tokens", "response_length/mean", ".0f"),
@@ -72,9 +73,10 @@ class Console:
                 os.close(saved_out)
                 os.close(saved_err)
 
-    def line(self, text: str) -> None:
-        """One line above the progress bar."""
-        (self._progress.console if self._progress else self._console).print(text, markup=False)
+    def line(self, text: str, *, loud: bool = False) -> None:
+        """One line above the progress bar; `loud` is for what must not be overlooked."""
+        console = self._progress.console if self._progress else self._console
+        console.print(text, markup=False, style="bold red" if loud else None)
 
     def start(self, total: int, done: int) -> None:
         """Shows the progress bar of `total` steps, of which `done` are behind us."""

@@ -3,7 +3,8 @@
 On two cores eight processes that import torch and transformers take longer to start than the whole of the rest. Ray
 lets a run name the command that its Python workers are started with (`py_executable` of a runtime environment); ours
 is a client that asks the server for a fork. The server imports neither Ray nor verl, which read environment variables
-while they are imported, and those differ between workers; what it does import starts no thread of Python.
+while they are imported, and those differ between workers; what it does import starts no thread of Python (one of
+pyarrow's allocator there is, which prepares for forks).
 
     >>> server = ForkServer.start(env_vars={"TQ_NUM_THREADS": "1"})
     >>> ray.init(runtime_env={"py_executable": server.py_executable})

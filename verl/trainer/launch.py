@@ -129,10 +129,13 @@ def run(config: DictConfig, trainer_name: str) -> None:
         SystemExit: 1 when the run failed; its line names the log.
     """
     # Not at the top: they import engines, which --help does not need.
-    from verl.trainer import preflight
+    from verl.trainer import preflight, preflight_templates
+    from verl.trainer.untyped import fill_in
     from verl.workers.classmate_remote import with_hosted
 
     clock = StartupClock()
+    with preflight.quiet():
+        filled = fill_in(config)
     container: Any = OmegaConf.to_container(config, resolve=True)
     needs_classmates = trainer_name == "classmate_cot"
     reward = with_hosted(from_mapping(container["reward_model"], require_classmates=needs_classmates))
@@ -142,10 +145,12 @@ def run(config: DictConfig, trainer_name: str) -> None:
     if container["trainer"]["device"] == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     preflight.check(container, reward, needs_classmates=needs_classmates)
+    filled.refuse()
     folder = RunFolder.open(container)
     how_to_go_on = functools.partial(_how_to_go_on, folder, container["trainer"]["resume_mode"])
     try:
-        notes = settle(config, reward, folder, trainer_name)
+        notes = [*filled.lines, *settle(config, reward, folder, trainer_name)]
+        notes += preflight_templates.notes(container, reward, chat_date=folder.chat_date)
         clock.lap("script and imports")
         if config.debug:
             _debug(config, reward, folder, clock, notes, needs_classmates)

@@ -13,15 +13,16 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl.classmate import prompts
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.errors import ConfigError
-from verl.trainer import preflight_data, preflight_judges, preflight_models
-from verl.trainer.checkpoints import checkpoint_to_resume
+from verl.trainer import preflight_agents, preflight_data, preflight_judges, preflight_models, preflight_templates
+from verl.trainer.checkpoints import check_ranks, checkpoint_to_resume, latest_step
+from verl.trainer.choices import prompts_that_split
 from verl.trainer.loggers import check_loggers
 from verl.trainer.resource_plan import certain_memory_gib, memory_gib, needed_gpus, needed_ray_cpus
 from verl.workers.classmate_placement import (
@@ -39,6 +40,8 @@ from verl.workers.classmate_placement import (
 _SUPPORTED_STRATEGIES = ("fsdp", "fsdp2")
 _SUPPORTED_ROLLOUTS = ("hf", "vllm")
 
+_SHARE = "actor_rollout_ref.rollout.gpu_memory_utilization"
+
 _AT_LEAST_ONE = (
     "data.train_batch_size",
     "data.max_prompt_length",
@@ -46,6 +49,7 @@ _AT_LEAST_ONE = (
     "actor_rollout_ref.rollout.n",
     "actor_rollout_ref.rollout.agent.num_workers",
     "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "actor_rollout_ref.actor.ppo_epochs",
     "trainer.n_gpus_per_node",
     "trainer.nnodes",
     "trainer.total_epochs",
@@ -59,6 +63,12 @@ _NULL_OR_AT_LEAST_ONE = (
     "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
     "actor_rollout_ref.rollout.max_model_len",
+    "actor_rollout_ref.actor.ulysses_sequence_parallel_size",
+    "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size",
+    "actor_rollout_ref.ref.ulysses_sequence_parallel_size",
+    "critic.ulysses_sequence_parallel_size",
+    "critic.ppo_epochs",
+    "critic.ppo_micro_batch_size_per_gpu",
     "trainer.total_training_steps",
 )
 """Keys that may be null too."""
@@ -70,12 +80,12 @@ def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, need
     Raises:
         ConfigError: for the first thing that would make the run fail.
     """
-    with _quiet():
+    with quiet():
         _check(config, reward, needs_classmates)
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keeps libraries from talking: a mistake is one line on the terminal, and no log is open yet."""
     logging.disable(logging.WARNING)
     try:
@@ -93,17 +103,26 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
             "no classmate is configured; write reward_model.classmate_model_name_or_path_list=[MODEL,...], or train "
             "without classmates by python -m verl.trainer.qwen_main_ppo"
         )
+    check_lora(config)
     check_counts(config)
+    check_sequence_parallel(config)
     check_names(config)
     check_resume(config)
     check_debug(config, reward)
     check_devices(config, reward)
     check_batch_sizes(config)
+    check_engine_settings(config)
     check_loggers(_get(config, "trainer.logger"))
-    preflight_data.check_files(config["data"])
-    if _get(config, "reward.custom_reward_function.path") is None:
+    custom = preflight_data.custom_scale(config, reward)
+    preflight_data.check_files(config["data"], verified=custom is None)
+    check_rows(config)
+    preflight_data.check_batch(config["data"])
+    if custom is None:
         preflight_data.check_sandbox(config["data"], reward)
-    preflight_data.check_lowest_scores(config["data"], reward)
+        preflight_data.check_lowest_scores(config["data"], reward)
+    else:
+        preflight_data.check_custom_scale(custom, reward)
+    preflight_agents.check(config)
     preflight_judges.check(config, reward)
     _check_models(config, reward)
     check_memory(config, reward)
@@ -159,6 +178,104 @@ def check_supported(config: Mapping[str, Any], reward: ClassmateRewardModelConfi
         )
 
 
+def check_lora(config: Mapping[str, Any]) -> None:
+    """The embedded engine takes whole weights, and would only say so when the first ones are sent.
+
+    Raises:
+        ConfigError: naming the key that merges them.
+    """
+    policy = config["actor_rollout_ref"]
+    lora, rank = policy["model"].get("lora") or {}, policy["model"].get("lora_rank") or 0
+    if rank and policy["rollout"]["name"] == "hf" and not lora.get("merge"):
+        raise ConfigError(
+            f"actor_rollout_ref.model.lora_rank={rank} sends adapters, and the engine hf takes merged weights; write "
+            "actor_rollout_ref.model.lora.merge=true too"
+        )
+
+
+def check_sequence_parallel(config: Mapping[str, Any]) -> None:
+    """Ulysses splits sequences over ranks; upstream joins them in flash-attention only.
+
+    With any other attention each rank would attend to its own piece of a sequence, without an error.
+
+    Raises:
+        ConfigError: naming the key and what to write instead.
+    """
+    ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
+    policy = config["actor_rollout_ref"]
+    trained = [
+        ("actor_rollout_ref.actor", policy["actor"], "actor_rollout_ref.model", policy["model"]),
+        ("actor_rollout_ref.ref", policy["ref"], "actor_rollout_ref.model", policy["model"]),
+        ("critic", config["critic"], "critic.model", config["critic"]["model"]),
+    ]
+    for node, settings, model_node, model in trained:
+        width = _sequence_parallel(settings)
+        if width == 1:
+            continue
+        key = f"{node}.ulysses_sequence_parallel_size"
+        attention = (model.get("override_config") or {}).get("attn_implementation") or "flash_attention_2"
+        if importlib.util.find_spec("flash_attn") is None:
+            attention = "sdpa"
+        if not attention.startswith("flash_attention"):
+            raise ConfigError(
+                f"{key}={width} needs flash-attention, here is {attention}: each rank would see its own piece of a "
+                f"sequence only; write {key}=1"
+            )
+        if not model.get("use_remove_padding"):
+            raise ConfigError(
+                f"{key}={width} needs sequences without padding; write {model_node}.use_remove_padding=true"
+            )
+        if ranks % width:
+            raise ConfigError(
+                f"{key}={width} does not divide the trainer's {ranks} GPUs; write {key}={math.gcd(ranks, width)}"
+            )
+
+
+def _sequence_parallel(trained: Mapping[str, Any]) -> int:
+    """Ranks that share a sequence; upstream reads either of two places."""
+    nodes = (trained, trained.get("fsdp_config") or {}, trained.get("fsdp") or {})
+    return max(node.get("ulysses_sequence_parallel_size") or 1 for node in nodes)
+
+
+def check_engine_settings(config: Mapping[str, Any]) -> None:
+    """What the policy's engine and batches that grow by tokens have room for.
+
+    Raises:
+        ConfigError: naming the key and what to write instead.
+    """
+    share = _get(config, _SHARE)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise ConfigError(
+            f"{_SHARE}={share} is no part of a GPU; write {_SHARE}=0.5, or another between 0 and 1, or null"
+        )
+    data, nodes = config["data"], config["actor_rollout_ref"]
+    row = data["max_prompt_length"] + data["max_response_length"]
+    key = "actor_rollout_ref.rollout.max_model_len"
+    if (limit := nodes["rollout"]["max_model_len"]) is not None and limit < row:
+        raise ConfigError(
+            f"{key}={limit} does not hold data.max_prompt_length + data.max_response_length = {row} tokens; write "
+            f"{key}={row}, or null"
+        )
+    critic = config["critic"] if config["algorithm"]["adv_estimator"] == "gae" else {}
+    by_tokens = (
+        ("actor_rollout_ref.actor.ppo_max", nodes["actor"], "use_dynamic_bsz", True),
+        ("actor_rollout_ref.rollout.log_prob_max", nodes["rollout"], "log_prob_use_dynamic_bsz", True),
+        ("actor_rollout_ref.ref.log_prob_max", nodes["ref"], "log_prob_use_dynamic_bsz", nodes["actor"]["use_kl_loss"]),
+        ("critic.ppo_max", critic, "use_dynamic_bsz", bool(critic)),
+    )
+    for name, node, switch, is_used in by_tokens:
+        key = f"{name}_token_len_per_gpu"
+        tokens = node.get(key.rpartition(".")[2])
+        # The ranks that share a sequence share its tokens.
+        width = _sequence_parallel(nodes["actor"] if name.startswith("actor_rollout_ref") else node)
+        needed = -(-row // width)
+        if is_used and node.get(switch) and (type(tokens) is not int or tokens < needed):
+            raise ConfigError(
+                f"{key}={tokens} does not hold the longest row, {needed} tokens on a GPU (data.max_prompt_length + "
+                f"data.max_response_length); write {key}={needed} or more"
+            )
+
+
 def check_debug(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
     """What one process without Ray cannot do.
 
@@ -195,12 +312,23 @@ def check_resume(config: Mapping[str, Any]) -> None:
         ConfigError: naming the key and what to write instead.
     """
     trainer = config["trainer"]
-    checkpoint_to_resume(trainer)
+    checkpoint = checkpoint_to_resume(trainer) or _own_checkpoint(trainer)
+    if checkpoint is not None:
+        check_ranks(checkpoint, gpus_per_node=trainer["n_gpus_per_node"], nodes=trainer["nnodes"])
     if trainer["resume_from_path"] and trainer["resume_mode"] != "resume_path":
         raise ConfigError(
             f"trainer.resume_from_path={trainer['resume_from_path']} is read with trainer.resume_mode=resume_path "
             "only; write both, or neither"
         )
+
+
+def _own_checkpoint(trainer: Mapping[str, Any]) -> Path | None:
+    """Where the run in the folder that the user names goes on."""
+    named = trainer["default_local_dir"]
+    if trainer["resume_mode"] != "auto" or named is None:
+        return None
+    run = Path(named).expanduser()
+    return run / f"global_step_{step}" if (step := latest_step(run)) else None
 
 
 def check_counts(config: Mapping[str, Any]) -> None:
@@ -243,33 +371,93 @@ def check_batch_sizes(config: Mapping[str, Any]) -> None:
             f"actor_rollout_ref.actor.ppo_mini_batch_size={mini} is larger than data.train_batch_size={train}; "
             f"write actor_rollout_ref.actor.ppo_mini_batch_size={train} or less"
         )
+    _check_ranks_share_rows(config)
     _check_micro_batches(config)
+
+
+def _check_ranks_share_rows(config: Mapping[str, Any]) -> None:
+    """As upstream asserts, in words of its own: every rank gets as many rows."""
+    nodes = config["actor_rollout_ref"]
+    rollouts, ranks = nodes["rollout"]["n"], config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
+    step = prompts_that_split(ranks, rollouts)
+    # The ranks that share a sequence share its rows.
+    split = ranks // _sequence_parallel(nodes["actor"])
+    sizes = [("actor_rollout_ref.actor.ppo_mini_batch_size", nodes["actor"]["ppo_mini_batch_size"], split)]
+    if not nodes["actor"]["use_dynamic_bsz"]:
+        sizes.insert(0, ("data.train_batch_size", config["data"]["train_batch_size"], ranks))
+    for key, size, pieces in sizes:
+        if size * rollouts % pieces:
+            raise ConfigError(
+                f"{key}={size} x actor_rollout_ref.rollout.n={rollouts} = {size * rollouts} rows do not split over "
+                f"{pieces} ranks; write {key}={max(size - size % step, step)}, or another multiple of {step}"
+            )
+
+
+def check_rows(config: Mapping[str, Any]) -> None:
+    """The data have a batch that splits over the ranks, and a mini-batch; behind `check_batch_sizes`.
+
+    Raises:
+        ConfigError: with what would go.
+    """
+    rows = None
+    # What is wrong with the files is told by their own check.
+    with contextlib.suppress(ConfigError, TypeError):
+        rows = preflight_data.count_rows(config["data"], "train_files")
+    if not rows:
+        return
+    rollout, trainer, actor = (
+        config["actor_rollout_ref"]["rollout"],
+        config["trainer"],
+        config["actor_rollout_ref"]["actor"],
+    )
+    ranks = trainer["n_gpus_per_node"] * trainer["nnodes"]
+    step = prompts_that_split(ranks, rollout["n"])
+    if rows < step:
+        fewer = next(one for one in range(ranks, 0, -1) if prompts_that_split(one, rollout["n"]) <= rows)
+        nodes = "" if trainer["nnodes"] == 1 else " trainer.nnodes=1"
+        more = -(-rollout["n"] // ranks) * ranks
+        raise ConfigError(
+            f"data.train_files has {rows} rows, of which no batch x actor_rollout_ref.rollout.n={rollout['n']} splits "
+            f"over {ranks} ranks; write actor_rollout_ref.rollout.n={more} or trainer.n_gpus_per_node={fewer}{nodes}"
+        )
+    mini, batch = actor["ppo_mini_batch_size"], config["data"]["train_batch_size"]
+    if rows < batch and config["data"]["train_max_samples"] <= 0:
+        fitting = rows - rows % step
+        key = "actor_rollout_ref.actor.ppo_mini_batch_size"
+        too_large, smaller = (f" and {key}={mini}", f" {key}={fitting}") if rows < mini else ("", "")
+        raise ConfigError(
+            f"data.train_files has {rows} rows, fewer than data.train_batch_size={batch}{too_large}; write "
+            f"data.train_batch_size={fitting}{smaller}"
+        )
 
 
 def _check_micro_batches(config: Mapping[str, Any]) -> None:
     """Every rank's rows split into whole micro-batches, as upstream asserts where a batch does not grow by tokens."""
     nodes = config["actor_rollout_ref"]
     actor, rollout, ref = nodes["actor"], nodes["rollout"], nodes["ref"]
-    ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
+    # The ranks that share a sequence share its rows.
+    ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"] // _sequence_parallel(actor)
     mini = actor["ppo_mini_batch_size"] * rollout["n"]
     unit = math.lcm(ranks, mini)
     rows = -(-config["data"]["train_batch_size"] * rollout["n"] // unit) * unit
-    if mini % ranks:
-        raise ConfigError(
-            f"actor_rollout_ref.actor.ppo_mini_batch_size x rollout.n = {mini} rows do not split over {ranks} ranks; "
-            f"write a mini-batch size that is a multiple of {ranks}"
-        )
-    log_prob = "log_prob_micro_batch_size_per_gpu"
+    log_prob, ppo = "log_prob_micro_batch_size_per_gpu", "ppo_micro_batch_size_per_gpu"
+    policy, critic = "actor_rollout_ref", config["critic"]
     checks = (
-        ("actor.ppo_micro_batch_size_per_gpu", actor["ppo_micro_batch_size_per_gpu"], mini, actor["use_dynamic_bsz"]),
-        (f"rollout.{log_prob}", rollout[log_prob], rows, rollout["log_prob_use_dynamic_bsz"]),
-        (f"ref.{log_prob}", ref[log_prob], rows, ref["log_prob_use_dynamic_bsz"] or not actor["use_kl_loss"]),
+        (f"{policy}.actor.{ppo}", actor[ppo], mini, actor["use_dynamic_bsz"]),
+        (f"{policy}.rollout.{log_prob}", rollout[log_prob], rows, rollout["log_prob_use_dynamic_bsz"]),
+        (f"{policy}.ref.{log_prob}", ref[log_prob], rows, ref["log_prob_use_dynamic_bsz"] or not actor["use_kl_loss"]),
+        (
+            f"critic.{ppo}",
+            critic[ppo],
+            mini,
+            critic["use_dynamic_bsz"] or config["algorithm"]["adv_estimator"] != "gae",
+        ),
     )
     for key, micro, total, exempt in checks:
         if not exempt and micro is not None and (total // ranks) % micro:
             raise ConfigError(
-                f"actor_rollout_ref.{key}={micro} does not divide the {total // ranks} rows of a rank (batch size x "
-                f"rollout.n); write actor_rollout_ref.{key}={math.gcd(total // ranks, micro)}"
+                f"{key}={micro} does not divide the {total // ranks} rows of a rank (batch size x rollout.n); write "
+                f"{key}={math.gcd(total // ranks, micro)}"
             )
 
 
@@ -414,40 +602,35 @@ def _check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
             trust_remote_code=trust,
         )
 
-    preflight_models.check_context(key, model["path"], data["max_prompt_length"] + data["max_response_length"])
+    prompt, response = data["max_prompt_length"], data["max_response_length"]
+    preflight_models.check_context(key, model["path"], prompt + response, prompt=prompt, response=response)
     needed = reward.classmate_generation_configs.context_length(
         max_prompt_length=data["max_prompt_length"], max_response_length=data["max_response_length"]
     )
     for index, spec in enumerate(reward.classmates):
         if not remote[index]:
             preflight_models.check_context(
-                f"reward_model.classmates[{index}].model", spec.model, needed, classmate=True
+                f"reward_model.classmates[{index}].model",
+                spec.model,
+                needed,
+                prompt=prompt,
+                response=response,
+                classmate=True,
             )
     check_live_context(config, reward, needed)
 
-    tokenizer = preflight_models.load_tokenizer(key, model["tokenizer_path"] or model["path"])
-    if model["custom_chat_template"] is not None:
-        tokenizer.chat_template = model["custom_chat_template"]
-    if not tokenizer.chat_template:
-        raise ConfigError(
-            f"{key}={model['path']} has no chat template (a base model?); name its instruct version, or write "
-            "actor_rollout_ref.model.custom_chat_template=TEMPLATE"
-        )
     for index, spec in enumerate(reward.classmates):
-        if isinstance(spec, SelfPlaySpec):
-            continue
         key = f"reward_model.classmates[{index}].model"
-        one = preflight_models.load_tokenizer(key, spec.model, trust_remote_code=trust)
-        prompts.check_tokenizer(one, spec.model)
-        if remote[index]:
+        if remote[index] and not isinstance(spec, SelfPlaySpec):
             preflight_models.check_server(
                 key,
                 spec.model,
-                one,
+                preflight_models.load_tokenizer(key, spec.model, trust_remote_code=trust),
                 needed,
                 mapping_file=reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
             )
-    preflight_data.check_prompt_lengths(data, tokenizer)
+    preflight_templates.check(config, reward)
+    preflight_data.check_prompt_lengths(data, preflight_templates.policy_tokenizer(config, reward))
 
 
 def check_live_context(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needed: int) -> None:

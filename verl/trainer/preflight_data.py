@@ -7,15 +7,45 @@ prompts fits (one for validation), since those that do not are left out later wi
     >>> check_prompt_lengths(config["data"], tokenizer)
 """
 
-from collections.abc import Iterator, Mapping
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from verl.classmate.config import ClassmateRewardModelConfig
-from verl.classmate.errors import ConfigError
-from verl.classmate.scoring import RewardScale
+from verl.classmate.errors import ConfigError, reason_of
+from verl.classmate.scoring import RewardScale, declares_range, directed, function_attributes
 
 _KEYS = ("train_files", "val_files")
+
+_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
+"""By name, of a reward function."""
+
+_FIRST_ROWS = 8
+"""Chats of each file that are looked at, whatever their roles."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chat:
+    """The prompt of one row."""
+
+    key: str
+    """`train_files` or `val_files`."""
+    file: str
+    """Its file."""
+    row: int
+    """Its row there, from 0."""
+    messages: tuple[Mapping[str, Any], ...]
+    """As the dataset has them."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Who speaks, turn by turn."""
+        return tuple(str(message.get("role")) for message in self.messages)
 
 
 def data_files(data: Mapping[str, Any], key: str) -> list[str]:
@@ -24,11 +54,12 @@ def data_files(data: Mapping[str, Any], key: str) -> list[str]:
     return [files] if isinstance(files, str) else list(files or [])
 
 
-def check_files(data: Mapping[str, Any]) -> None:
+def check_files(data: Mapping[str, Any], *, verified: bool = True) -> None:
     """Every data file exists and can be read, has rows and the columns that a row needs.
 
     Args:
         data: the node `data`.
+        verified: whether verifiers score the rows, so that each data source needs one; not a function of the user's.
 
     Raises:
         ConfigError: naming the key and the file.
@@ -41,18 +72,30 @@ def check_files(data: Mapping[str, Any]) -> None:
         if not names:
             raise ConfigError(f"data.{key} is empty; write data.{key}=FILE.parquet")
         local = [name for name in names if "://" not in name]
-        rows = [_check_file(data, key, name) for name in local]
-        if key == "train_files" and len(local) == len(names):
-            _check_batch(data, sum(rows))
+        for name in local:
+            _check_file(data, key, name)
+        if verified and data["custom_cls"]["path"] is None:
+            for name in local:
+                _check_data_sources(key, name)
 
 
-def _check_batch(data: Mapping[str, Any], rows: int) -> None:
+def check_batch(data: Mapping[str, Any]) -> None:
+    """The training files have a batch, behind `check_files`.
+
+    Raises:
+        ConfigError: with the largest batch that they have.
+    """
+    names = data_files(data, "train_files")
+    if any("://" in name for name in names):
+        return
+    rows = sum(_open("train_files", name)[0] for name in names)
     most, batch = data["train_max_samples"], data["train_batch_size"]
     if _kept(rows, most) >= batch:
         return
     if rows < batch:
         raise ConfigError(
-            f"data.train_files has {rows} rows, fewer than data.train_batch_size={batch}; write a smaller batch"
+            f"data.train_files has {rows} rows, fewer than data.train_batch_size={batch}; write data.train_batch_size="
+            f"{rows} or less"
         )
     raise ConfigError(
         f"data.train_max_samples={most} keeps fewer rows than data.train_batch_size={batch}; write {batch} or more, or "
@@ -72,12 +115,42 @@ def count_rows(data: Mapping[str, Any], key: str) -> int | None:
     return _kept(total, data["train_max_samples" if key == "train_files" else "val_max_samples"])
 
 
+def count_fitting(data: Mapping[str, Any], tokenizer: Callable[[], Any], *, most: int) -> int | None:
+    """Training prompts of `count_rows` that are not left out as too long; counted up to `most`.
+
+    Where that is not certain (the policy's tokenizer is not to be had, or rows are a sample), fewer.
+
+    Args:
+        data: the node `data`.
+        tokenizer: gives the policy's; called where lengths count.
+        most: more are not looked for.
+    """
+    rows = count_rows(data, "train_files")
+    if rows is None or not data["filter_overlong_prompts"]:
+        return None if rows is None else min(rows, most)
+    names = data_files(data, "train_files")
+    is_sample = rows < sum(_open("train_files", name)[0] for name in names)
+    seen = fitting = 0
+    try:
+        for length in _lengths(data, names, tokenizer()):
+            seen += 1
+            fitting += length <= data["max_prompt_length"]
+            if fitting == most:
+                break
+    except ConfigError:
+        return min((rows + 1) // 2, most)
+    if is_sample:
+        fitting = (rows * fitting // max(seen, 1) + 1) // 2
+    # Where none fits, a check says so.
+    return min(fitting, most) or min(rows, most)
+
+
 def _kept(rows: int, most: int) -> int:
     """How many of the rows upstream keeps for `data.train_max_samples` and its like."""
     return min(rows, most) if most > 0 else rows
 
 
-def _check_file(data: Mapping[str, Any], key: str, name: str) -> int:
+def _check_file(data: Mapping[str, Any], key: str, name: str) -> None:
     if not Path(name).is_file():
         raise ConfigError(f"data.{key}={name} does not exist; make it with a module of verl.data_preprocessing")
     rows, schema = _open(key, name)
@@ -85,8 +158,6 @@ def _check_file(data: Mapping[str, Any], key: str, name: str) -> int:
         raise ConfigError(f"data.{key}={name} has no rows; make it again or name another file")
     if data["custom_cls"]["path"] is None:
         _check_columns(data["prompt_key"], key, name, schema)
-        _check_data_sources(key, name)
-    return rows
 
 
 def _open(key: str, name: str) -> tuple[int, Any]:
@@ -121,7 +192,9 @@ def _check_columns(prompt_key: str, key: str, name: str, schema: Any) -> None:
             f"data.{key}={name} lacks {', '.join(lacking)}; make it with a module of verl.data_preprocessing, which "
             "writes all columns that a row needs"
         )
-    if not pa.types.is_list(columns[prompt_key]) and not pa.types.is_large_list(columns[prompt_key]):
+    kind = columns[prompt_key]
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not is_list or not pa.types.is_struct(kind.value_type) or kind.value_type.get_field_index("role") < 0:
         raise ConfigError(
             f"data.{key}={name}: {prompt_key} must be a list of messages {{role, content}}, not {columns[prompt_key]}"
         )
@@ -135,6 +208,95 @@ def data_sources(data: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
     if data["custom_cls"]["path"] is not None:
         return []
     return [(source, name) for name in data_files(data, key) if "://" not in name for source in _sources(name)]
+
+
+def agent_names(data: Mapping[str, Any], key: str) -> list[str]:
+    """The agent loops that the rows of local files of `data.train_files` or `data.val_files` name, sorted.
+
+    Empty where a dataset class of the user's makes the rows, or none has the column `agent_name`.
+    """
+    if data["custom_cls"]["path"] is not None:
+        return []
+    found: set[str] = set()
+    for name in data_files(data, key):
+        if "://" not in name and "agent_name" in _open(key, name)[1].names:
+            # A column of numbers says by NaN that there is none.
+            found |= {str(value) for value in _column(Path(name), "agent_name") if value and value == value}
+    return sorted(found)
+
+
+def chat_samples(data: Mapping[str, Any]) -> list[Chat]:
+    """Prompts of the local files: the first few of each, and one of each sequence of roles, with and without text, that
+    occurs in it.
+
+    Empty where a dataset class of the user's makes the rows.
+    """
+    if data["custom_cls"]["path"] is not None:
+        return []
+    return [
+        Chat(key=key, file=name, row=row, messages=messages)
+        for key in _KEYS
+        for name in data_files(data, key)
+        if "://" not in name
+        for row, messages in _sampled_chats(name, data["prompt_key"])
+    ]
+
+
+@lru_cache(maxsize=16)
+def _sampled_chats(name: str, prompt_key: str) -> tuple[tuple[int, tuple[Mapping[str, Any], ...]], ...]:
+    """(row, messages) of a file; all roles are read, but only the samples' contents."""
+    sampled, known, first = [], set(), 0
+    for chats in _chunks(Path(name), prompt_key):
+        turns = list(zip(chats.values.field("role").to_pylist(), _are_blank(chats.values), strict=True))
+        bounds = chats.offsets.to_pylist()
+        for i, (begin, end) in enumerate(pairwise(bounds)):
+            sequence = tuple(turns[begin:end])
+            if first + i < _FIRST_ROWS or sequence not in known:
+                sampled.append((first + i, tuple(chats[i].as_py() or ())))
+            known.add(sequence)
+        first += len(chats)
+    return tuple(sampled)
+
+
+def _are_blank(turns: Any) -> list[bool]:
+    """Of turns as an Arrow array: whether each lacks a text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if turns.type.get_field_index("content") < 0:
+        return [True] * len(turns)
+    content = turns.field("content")
+    if pa.types.is_string(content.type) or pa.types.is_large_string(content.type):
+        return pc.equal(pc.utf8_trim_whitespace(content), "").fill_null(True).to_pylist()
+    return content.is_null().to_pylist()
+
+
+def check_chats(chats: Sequence[Chat]) -> None:
+    """Every prompt asks something.
+
+    Raises:
+        ConfigError: naming file and row.
+    """
+    for chat in chats:
+        reason = _empty(chat.messages)
+        if reason is not None:
+            raise ConfigError(
+                f"data.{chat.key}={chat.file}, row {chat.row}: its prompt is empty ({reason}); take the row out, or "
+                "write its text"
+            )
+
+
+def _empty(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why a prompt is empty; None if it is not."""
+    if not messages:
+        return "no turns"
+    for message in messages:
+        if message.get("content") is None and not message.get("tool_calls"):
+            return f"the {message.get('role')} turn has content null"
+    contents = [message.get("content") for message in messages]
+    if all(not content or (isinstance(content, str) and not content.strip()) for content in contents):
+        return "no turn has a text"
+    return None
 
 
 def has_question(key: str, name: str) -> bool:
@@ -157,7 +319,9 @@ def _check_data_sources(key: str, name: str) -> None:
         try:
             get_verifier(source)
         except ValueError as error:
-            raise ConfigError(f"data.{key}={name}: {error}") from error
+            raise ConfigError(
+                f"data.{key}={name}: {error}, or score its rows yourself by reward.custom_reward_function.path=FILE.py"
+            ) from error
 
 
 def check_lowest_scores(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
@@ -183,6 +347,118 @@ def check_lowest_scores(data: Mapping[str, Any], reward: ClassmateRewardModelCon
                     "an answer; write reward_model.classmate_cot_reward_configs.unfinished_main_score=exclude, or a "
                     "number"
                 )
+
+
+def custom_scale(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> RewardScale | None:
+    """How the scores of `reward.custom_reward_function` are read; None where verifiers score.
+
+    Raises:
+        ConfigError: it cannot be loaded, or what is said of its scores cannot be.
+    """
+    function = _custom_function(config)
+    if function is None:
+        if reward.custom_reward_range is not None:
+            raise ConfigError(
+                "reward_model.custom_reward_range is that of a function of yours, and none is named; write "
+                "reward.custom_reward_function.path=FILE.py, or leave it out"
+            )
+        return None
+    own = RewardScale.of_function(function, reward.custom_reward_range)
+    if declares_range(function, reward.custom_reward_range):
+        _check_threshold(
+            "reward.custom_reward_function: its main_correct_threshold", function_attributes(function), own
+        )
+        node = "reward_model.classmate_cot_reward_configs"
+        given = {"main_correct_threshold": reward.classmate_cot_reward_configs.main_correct_threshold}
+        _check_threshold(f"{node}.main_correct_threshold", given, own.turned(reward.reward_direction))
+    return own.turned(reward.reward_direction)
+
+
+def _check_threshold(name: str, given: Mapping[str, Any], scale: RewardScale) -> None:
+    """A directed score from which an answer counts as correct lies between the lowest and the highest."""
+    threshold = given.get("main_correct_threshold")
+    if threshold is None:
+        return
+    ends = [directed(end, scale) for end in (scale.low, scale.high) if end is not None]
+    low, high = min(ends, default=-math.inf), max(ends, default=math.inf)
+    if len(ends) == 1:
+        rises = (scale.high is None) == (scale.direction == "maximize")
+        low, high = (low, math.inf) if rises else (-math.inf, high)
+    if not low <= threshold <= high:
+        raise ConfigError(
+            f"{name} is {threshold:g}, outside the range of its scores, {low:g} to {high:g}, so that all answers or "
+            "none would count as correct; write a number in it"
+        )
+
+
+def check_custom_scale(scale: RewardScale, reward: ClassmateRewardModelConfig) -> None:
+    """What a function of the user's is asked for, its scores tell.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    shown, node = reward.classmate_cot_reward_configs, "reward_model.classmate_cot_reward_configs"
+    if shown.unfinished_main_score == "lowest" and scale.lowest is None:
+        raise ConfigError(
+            f"reward.custom_reward_function: its scores, to {scale.direction}, have no lowest reward for rows without "
+            f"an answer; write reward_model.custom_reward_range=[LOW,HIGH], or {node}.unfinished_main_score=exclude"
+        )
+    if math.isnan(scale.threshold) and shown.main_correct_threshold is None and shown.tests_main_answer:
+        raise ConfigError(
+            f"{node}.main_correct_threshold: the scores of reward.custom_reward_function have no middle, from which an "
+            "answer would count as correct; write one, or use_classmate_main_cond=always"
+        )
+
+
+def custom_reward_notes(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> list[str]:
+    """A line for a person where the range of a function's scores is nobody's word."""
+    function = _custom_function(config)
+    if function is None or declares_range(function, reward.custom_reward_range):
+        return []
+    return [
+        "warning: the range of reward.custom_reward_function is not known and taken as 0 to 1, of which a row without "
+        "an answer gets 0; write reward_model.custom_reward_range=[LOW,HIGH], or give the function reward_range"
+    ]
+
+
+def _custom_function(config: Mapping[str, Any]) -> Any:
+    node = config["reward"].get("custom_reward_function") or {}
+    if not node.get("path"):
+        return None
+    from verl.utils.import_utils import load_extern_object
+
+    path, name = node["path"], node["name"]
+    try:
+        function = load_extern_object(module_path=path, object_name=name)
+    except (Exception, SystemExit) as error:
+        # The user's file may raise anything, and end the process.
+        raise ConfigError(
+            f"reward.custom_reward_function.path={path}: {name} cannot be loaded ({reason_of(error, path)}); correct "
+            "the path, the name or the file"
+        ) from error
+    if not callable(function):
+        raise ConfigError(
+            f"reward.custom_reward_function.path={path}: {name} is {function!r:.100}, no function; name one by "
+            "reward.custom_reward_function.name=NAME"
+        )
+    _check_signature(function, path, name, dict(node.get("reward_kwargs") or {}))
+    return function
+
+
+def _check_signature(function: Callable[..., Any], path: str, name: str, more: Mapping[str, Any]) -> None:
+    """The function takes what upstream calls it with."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # Of a compiled one nothing is known.
+    try:
+        signature.bind(**{**dict.fromkeys(_ARGUMENTS), **more})
+    except TypeError as error:
+        raise ConfigError(
+            f"reward.custom_reward_function.path={path}: {name}{signature!s:.100} cannot be called with "
+            f"{', '.join([*_ARGUMENTS, *more])} ({error}); write def {name}"
+            f"({', '.join([*_ARGUMENTS[:-1], 'extra_info=None', *more])})"
+        ) from error
 
 
 def check_sandbox(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
@@ -292,11 +568,17 @@ def _lengths(data: Mapping[str, Any], names: list[str], tokenizer: Any) -> Itera
 
 def _column(path: Path, column: str) -> Iterator[Any]:
     """The values of one column, read as they are asked for."""
+    for chunk in _chunks(path, column):
+        yield from chunk.to_pylist()
+
+
+def _chunks(path: Path, column: str) -> Iterator[Any]:
+    """The same as Arrow arrays."""
     import pyarrow.json
     import pyarrow.parquet
 
     if path.suffix in (".json", ".jsonl"):
-        yield from pyarrow.json.read_json(path).column(column).to_pylist()
+        yield from pyarrow.json.read_json(path).column(column).chunks
         return
     for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=256, columns=[column]):
-        yield from batch.column(0).to_pylist()
+        yield batch.column(0)

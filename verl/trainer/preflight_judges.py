@@ -66,10 +66,8 @@ def check_threshold(source: str, reward: ClassmateRewardModelConfig) -> None:
         ConfigError: naming the key.
     """
     verifier, shown = get_verifier(source), reward.classmate_cot_reward_configs
-    tests_it = shown.use_classmate_main_cond.endswith("when_main_incorrect")
-    tests_it |= shown.classmate_advantage_clamp == "non_neg_adv_when_main_correct"
     has_none = verifier.main_correct_threshold != verifier.main_correct_threshold
-    if has_none and tests_it and shown.main_correct_threshold is None:
+    if has_none and shown.tests_main_answer and shown.main_correct_threshold is None:
         raise ConfigError(
             f"{_REWARD}.main_correct_threshold: {source} has no score from which an answer counts as correct; write "
             "one, or use_classmate_main_cond=always"

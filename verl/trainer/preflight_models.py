@@ -116,13 +116,15 @@ def _check_hub_model(key: str, name: str) -> None:
         ) from error
 
 
-def check_context(key: str, path: str, needed: int, *, classmate: bool = False) -> None:
+def check_context(key: str, path: str, needed: int, *, prompt: int, response: int, classmate: bool = False) -> None:
     """A local model that reads as many tokens as the longest row needs.
 
     Args:
         key: where `path` was configured.
         path: the model.
-        needed: most tokens of prompt and answer together.
+        needed: most tokens of a row, prompt and answer and what comes behind.
+        prompt: `data.max_prompt_length`.
+        response: `data.max_response_length`.
         classmate: whether `reward_model.classmate_generation_configs` counts too.
 
     Raises:
@@ -131,14 +133,17 @@ def check_context(key: str, path: str, needed: int, *, classmate: bool = False) 
     limit = position_limit(path)
     if limit is None or needed <= limit:
         return
-    message = f"{key}={path} reads at most {limit} tokens, rows need up to {needed}: lower data.max_prompt_length or "
-    if not classmate:
-        raise ConfigError(f"{message}data.max_response_length")
-    settings = "reward_model.classmate_generation_configs"
-    raise ConfigError(
-        f"{message}data.max_response_length or {settings}.max_new_tokens, or write {settings}.max_model_len={limit} "
-        "and longer rows are left out with a count"
-    )
+    message = f"{key}={path} reads at most {limit} tokens, rows need up to {needed}; "
+    room = limit - (needed - prompt - response)
+    ways = []
+    if room > prompt:
+        ways.append(f"write data.max_response_length={room - prompt}")
+    elif room > 1:
+        ways.append(f"write data.max_prompt_length={room // 2} data.max_response_length={room - room // 2}")
+    if classmate:
+        settings = "reward_model.classmate_generation_configs"
+        ways.append(f"write {settings}.max_model_len={limit}, and longer rows are left out with a count")
+    raise ConfigError(message + ", or ".join(ways or ["take a model that reads more"]))
 
 
 def position_limit(path: str) -> int | None:

@@ -1,6 +1,7 @@
 """What a run needs against what is there: the plan printed at its start, and the numbers that the checks compare.
 
-Decision: only what is known before models are loaded is counted: sizes of weight files, processes, Ray's logical CPUs.
+Decision: only what is known before models are loaded is counted: sizes of weights, processes, Ray's logical CPUs. What
+GPUs hold at each time is reckoned when a start fills in what nobody typed (`gpu_plan`), and told there.
 
     >>> print("\\n".join(resource_plan(config, reward_config)))
 """
@@ -14,6 +15,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec
+from verl.trainer.model_sizes import model_size
 from verl.workers.classmate_mapping import MappingFile
 from verl.workers.classmate_placement import (
     POLICY,
@@ -126,12 +128,6 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
             f"GPUs         {needed_gpus(config, reward)} needed, {_gpus_there()}",
             f"GPU memory   {share:.0%} of the fullest GPU for engines that make rows, asleep while the policy trains",
         ]
-        there, kept = _gpu_gib(), _kept_beside_engines_gib(config)
-        if there and share * there + kept > there:
-            lines.append(
-                f"warning: GPU memory may not suffice; training keeps {_size(kept)} of {_size(there)} beside the "
-                "engines; write smaller shares, or param_offload=true and optimizer_offload=true in its fsdp_config"
-            )
         return lines
     # Driver, two of the queue, training ranks, agent workers, one process an engine.
     backends = [rollout.name, *(engine.backend for engine in running)]
@@ -154,25 +150,12 @@ def _has_reference(config: Mapping[str, Any]) -> bool:
     return bool(config["actor_rollout_ref"]["actor"]["use_kl_loss"])
 
 
-def _kept_beside_engines_gib(config: DictConfig) -> float:
-    """What policy and critic leave on each GPU while rows are made: all that FSDP is not told to offload."""
-    trained = [(config.actor_rollout_ref.model.path, config.actor_rollout_ref.actor.fsdp_config)]
-    if config.algorithm.adv_estimator == "gae":
-        trained.append((config.critic.model.path, config.critic.fsdp))
-    kept = 0.0
-    for path, fsdp in trained:
-        weights = weights_gib(path, as_float32=fsdp.model_dtype == "fp32") or 0.0
-        # Gradients are gone by then.
-        kept += weights * ((not fsdp.param_offload) + 2 * (not fsdp.optimizer_offload))
-    return kept / trainer_gpus(config)
-
-
 def _own_place(width: int, on_cpu: bool) -> str:
     return "own CPUs" if on_cpu else f"own {_plural(width, 'GPU')}"
 
 
 def weights_gib(path: str, *, as_float32: bool) -> float | None:
-    """Size in memory of a local model's weights in GiB; None for a hub name.
+    """Size in memory of a model's weights in GiB; None where it is neither here nor to be asked for.
 
     Args:
         path: the model.
@@ -180,7 +163,8 @@ def weights_gib(path: str, *, as_float32: bool) -> float | None:
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        return None
+        known = model_size(path)
+        return None if known is None else known.parameters * (4 if as_float32 else 2) / 2**30
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 2**30
     config = json.loads((folder / "config.json").read_text())
     stored = config.get("dtype") or config.get("torch_dtype")
@@ -201,14 +185,8 @@ def _gpus_there() -> str:
     count = torch.cuda.device_count()
     if count == 0:
         return "none in this machine"
-    return f"{count} in this machine ({torch.cuda.get_device_properties(0).name}, {_gpu_gib():.0f} GiB)"
-
-
-def _gpu_gib() -> float:
-    """Memory of the first GPU of this machine; 0 without one."""
-    import torch
-
-    return torch.cuda.get_device_properties(0).total_memory / 2**30 if torch.cuda.device_count() else 0.0
+    first = torch.cuda.get_device_properties(0)
+    return f"{count} in this machine ({first.name}, {first.total_memory / 2**30:.0f} GiB)"
 
 
 def memory_gib() -> tuple[float, float]:

@@ -5,11 +5,12 @@ refused with the keys that differ, and a finished run is never continued by acci
 replaced atomically. One process at a time has the folder (`run_lock`).
 
     >>> folder = RunFolder.open(config_dict)             # new, or the unfinished one with the same config
-    >>> folder.append_metrics(step=3, metrics={"critic/score/mean": 0.4})
+    >>> folder.write_metrics(step=3, metrics={"critic/score/mean": 0.4})
     >>> folder.finish()                                  # or leave(), where it did not come to its end
 """
 
 import contextlib
+import datetime
 import json
 import math
 import os
@@ -26,11 +27,15 @@ import yaml
 from verl.classmate.errors import ConfigError
 from verl.trainer import run_lock
 from verl.trainer.checkpoints import TRACKER, checkpoint_to_resume, latest_step, remove_after, step_folders
+from verl.trainer.choices import MEMORY_KEYS
 
 QUIET_MIN = 15
 """Minutes after which a run of another host that writes nothing counts as ended; longer than a step."""
 
-_IGNORED_KEYS = frozenset(
+_LONGEST_LINE = 2**20
+"""Bytes; a line of `metrics.jsonl` has some ten thousand."""
+
+_IGNORED_KEYS = MEMORY_KEYS | frozenset(
     {
         "debug",
         "trainer.default_local_dir",
@@ -52,7 +57,11 @@ _IGNORED_KEYS = frozenset(
         "reward_model.llm_judge_timeout",
     }
 )
-"""Keys that may change between a run and its continuation: where it logs, how far it goes, where its judge stands."""
+"""Keys that may change between a run and its continuation: where it logs, how far it goes, where its judge stands, what
+another GPU has memory for."""
+
+
+_CHAT_DATE = "reward_model.chat_date"
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -71,6 +80,9 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The dotted keys whose values differ between two configs, without those that may change between starts."""
     old_flat, new_flat = flatten(old), flatten(new)
     keys = (old_flat.keys() | new_flat.keys()) - _IGNORED_KEYS
+    if new_flat.get(_CHAT_DATE) is None:
+        # Null is the day that the run began with.
+        keys -= {_CHAT_DATE}
     return sorted(key for key in keys if old_flat.get(key) != new_flat.get(key))
 
 
@@ -101,6 +113,9 @@ class RunFolder:
     """Step of its own checkpoint that this start continues at; 0 for an unfinished run without one; None for a new run,
     also for one that starts from a checkpoint of another."""
 
+    chat_date: str | None = None
+    """`reward_model.chat_date`, or what null stands for in this run: the day of its first start."""
+
     @classmethod
     def open(cls, config: Mapping[str, Any]) -> "RunFolder":
         """Finds or makes the folder of this start, locks it and writes `config.yaml` and `run.json`.
@@ -118,7 +133,10 @@ class RunFolder:
                     path, state = _unnamed(path.resolve(), config, undone_on_error)
                 else:
                     path, state = _named(path.resolve(), config, undone_on_error)
-                folder = cls(path=path, resumed_from=None if state is None else _resumed_step(path, start))
+                date = _chat_date(config, {} if state is None else _read_config(path))
+                folder = cls(
+                    path=path, resumed_from=None if state is None else _resumed_step(path, start), chat_date=date
+                )
                 folder._prepare(config)
                 undone_on_error.pop_all()
         except OSError as error:
@@ -130,7 +148,10 @@ class RunFolder:
     def _prepare(self, config: Mapping[str, Any]) -> None:
         (self.path / "logs").mkdir(parents=True, exist_ok=True)
         (self.path / "rollouts").mkdir(exist_ok=True)
-        write_atomically(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
+        recorded = dict(config)
+        if self.chat_date is not None:
+            recorded["reward_model"] = {**config["reward_model"], "chat_date": self.chat_date}
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(recorded, sort_keys=False))
         self._write_state("running")
         if self.resumed_from is not None:
             self.forget_after(self.resumed_from)
@@ -144,11 +165,37 @@ class RunFolder:
         """Where the rows of one step are dumped."""
         return self.path / ("val_preds" if validation else "rollouts") / f"step_{step}.jsonl"
 
-    def append_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Appends one line; a NaN becomes null, since JSON has no NaN."""
+    def write_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Appends the line of a step, or replaces the last one where it is of the same step.
+
+        A NaN becomes null, since JSON has no NaN.
+        """
         line = {"step": step} | {key: _json_number(value) for key, value in metrics.items()}
-        with self.metrics_path.open("a") as f:
-            f.write(json.dumps(line) + "\n")
+        kept = self._length_before(step)
+        with self.metrics_path.open("r+b" if self.metrics_path.exists() else "wb") as f:
+            f.seek(kept)
+            f.write(json.dumps(line).encode() + b"\n")
+            f.truncate()
+
+    def add_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Adds to the line of a step if it is the last one, or appends it."""
+        self.write_metrics(step, {**self.metrics_of(step), **metrics})
+
+    def metrics_of(self, step: int) -> dict[str, Any]:
+        """The line of a step; empty where there is none."""
+        return next((line for line in self.read_metrics() if line["step"] == step), {})
+
+    def _length_before(self, step: int) -> int:
+        """Bytes of `metrics.jsonl` in front of the line of `step`, if that is the last one; else all of them."""
+        if not self.metrics_path.exists():
+            return 0
+        with self.metrics_path.open("rb") as f:
+            size = f.seek(0, os.SEEK_END)
+            f.seek(max(0, size - _LONGEST_LINE))
+            tail = f.read()
+        before, _, last = tail.removesuffix(b"\n").rpartition(b"\n")
+        is_same = last.startswith(b'{"step": %d,' % step)
+        return size - len(tail) + len(before) + bool(before) if is_same else size
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`, without a last line that a killed run left incomplete."""
@@ -255,6 +302,14 @@ def _take(path: Path, undone_on_error: contextlib.ExitStack) -> str | None:
     if is_new and writer is not None:
         run_lock.release(path)
     return writer
+
+
+def _chat_date(config: Mapping[str, Any], recorded: Mapping[str, Any]) -> str | None:
+    """The day that a run tells chat templates, given what its folder has recorded; None where it has no such key."""
+    if "chat_date" not in (config.get("reward_model") or {}):
+        return None
+    known = flatten(config).get(_CHAT_DATE) or flatten(recorded).get(_CHAT_DATE)
+    return known or datetime.datetime.now().astimezone().date().isoformat()
 
 
 def _read_config(path: Path) -> dict[str, Any]:

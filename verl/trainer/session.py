@@ -16,9 +16,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from verl.classmate.algorithm_config import rollout_correction
+from verl.classmate.algorithm_config import group_notes, rollout_correction
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
-from verl.trainer import loggers
+from verl.classmate.seeds import fresh_engine_seed, sends_seed
+from verl.trainer import loggers, preflight_data
 from verl.trainer.checkpoints import checkpoint_to_resume
 from verl.trainer.fork_server import ForkServer
 from verl.trainer.run_folder import RunFolder
@@ -33,7 +34,7 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
         folder: the run's folder.
         trainer_name: name in upstream's trainer registry.
     """
-    notes = []
+    notes = [*preflight_data.custom_reward_notes(config, reward), *group_notes(config)]
     if config.trainer.device == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     OmegaConf.resolve(config)
@@ -41,6 +42,8 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
     models = [config.actor_rollout_ref.model, config.critic.model]
     with open_dict(config):
         config.trainer.default_local_dir = str(folder.path)
+        if folder.chat_date is not None:
+            config.reward_model.chat_date = folder.chat_date
         if folder.resumed_from:
             config.trainer.val_before_train = False
         elif config.trainer.resume_mode == "auto":
@@ -71,6 +74,9 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
         if reward.llm_judge_cache_path is not None:
             # Workers may stand in other folders.
             config.reward_model.llm_judge_cache_path = str(Path(reward.llm_judge_cache_path).expanduser().absolute())
+        if not sends_seed(rollout.name, deterministic=config.trainer.deterministic or rollout.full_determinism):
+            # Requests carry none: a start that goes on with a run must not draw the first one's numbers again.
+            rollout.seed = fresh_engine_seed()
         if config.trainer.deterministic:
             rollout.engine_kwargs.setdefault("hf", {})
             rollout.engine_kwargs.hf.deterministic = True

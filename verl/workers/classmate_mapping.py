@@ -188,7 +188,7 @@ def ask(url: str, body: Any = None, *, timeout: float = PROBE_TIMEOUT_S) -> Any:
         raise ConnectionError(
             f"answers with status {error.code} ({without_key(' '.join(said.split()))[:200]})"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "reason", error)
         reason = getattr(reason, "strerror", None) or reason
         raise ConnectionError(f"does not answer ({without_key(str(reason))[:200]})") from None

@@ -119,6 +119,23 @@ def assign_gpus(pooled: Sequence[Engine], gpus: int) -> list[tuple[int, ...]]:
     return assigned
 
 
+def start_waves(blocks: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Which engines of the pool may start at the same time: those without a GPU in common, in the order given.
+
+    Args:
+        blocks: the GPUs of each engine.
+    """
+    waves: list[list[int]] = []
+    begun: dict[int, int] = {}
+    for place, block in enumerate(blocks):
+        wave = max((begun.get(gpu, 0) for gpu in block), default=0)
+        if wave == len(waves):
+            waves.append([])
+        waves[wave].append(place)
+        begun.update(dict.fromkeys(block, wave + 1))
+    return waves
+
+
 def gpu_memory_share(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, schedule: Schedule) -> float:
     """The share of the fullest GPU's memory that engines of policy and classmates hold at the same time; 0 on the CPU.
 
@@ -159,6 +176,17 @@ def asked_in_turn(reward: ClassmateRewardModelConfig, schedule: Schedule) -> fro
     if schedule == "streamed":
         return frozenset()
     return frozenset(engine.classmate for engine in engines(reward) if not engine.dedicated)
+
+
+def read_beside_log_probs(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> bool:
+    """Whether classmates may go on reading when the policy has answered, and are awaited where advantages need them.
+
+    So it is where none of them shares the trainer's GPUs or is the policy itself, and nothing needs rewards earlier.
+    """
+    on_trainers_gpu = config["trainer"]["device"] != "cpu" and any(not engine.dedicated for engine in engines(reward))
+    algorithm = config["algorithm"]
+    needed_earlier = algorithm["adv_estimator"] == "remax" or algorithm["filter_groups"]["enable"]
+    return bool(reward.classmates) and not (on_trainers_gpu or needed_earlier or reward.live_classmate is not None)
 
 
 def trainer_gpus(config: Mapping[str, Any]) -> int:

@@ -2,7 +2,7 @@
 
 One decision: whether a server is down is found out by asking it about itself, once for all requests that wait. A
 request that fails on a server that is up is that request's failure; while a server is down nothing waits for it, and
-the first answer brings it back.
+the first answer brings it back. One that talks of itself and answers no request hangs: one request at a time tries it.
 
     >>> classmate = RemoteClassmate("Qwen/Qwen3-0.6B", "mapping.json", timeout_s=60)
     >>> reply = await classmate.complete([1, 2, 3], {"temperature": 0.7, "max_tokens": 64, "seed": 1})
@@ -11,11 +11,10 @@ the first answer brings it back.
 
 import asyncio
 import dataclasses
-import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,8 @@ from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
 from verl.workers import classmate_mapping
 from verl.workers.classmate_mapping import MappingFile, Server
-from verl.workers.openai_http import ServerFailed, backoff_s, connections, error_message, post
+from verl.workers.engine_health import Patience, hangs
+from verl.workers.openai_http import ServerFailed, backoff_s, connections, error_message, json_object, post
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +66,8 @@ class RemoteClassmate:
         self._timeout_s = timeout_s
         self._on_event = on_event
         self._server: Server | None = None
+        self._patience = Patience()
+        self._trial: asyncio.Future[bool] | None = None
         self._refusals: set[str] = set()
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -83,11 +85,12 @@ class RemoteClassmate:
         if server is None:
             self._went_down(f"has no entry in {self._mapping.path}")
             return self._failed(f"{self.model} {self.down}")
-        deadline = time.monotonic() + self._timeout_s
+        began = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._complete(server, prompt_ids, params, deadline)
+                return await self._complete(server, prompt_ids, params, began + self._timeout_s)
         except TimeoutError:
+            self._patience.ran_out(began)
             await self._look_after(server)
             return Reply(outcome=Outcome.timeout, error=f"no answer within {self._timeout_s:g} s")
 
@@ -97,11 +100,30 @@ class RemoteClassmate:
             await self._session.close()
             self._session = None
 
+    @property
+    def _hangs(self) -> bool:
+        """Whether the server answers no requests, whatever it says of itself."""
+        return hangs(self._patience.unanswered)
+
     async def _complete(
         self, server: Server, prompt_ids: list[int], params: Mapping[str, Any], deadline: float
     ) -> Reply:
         if self.down is not None and await self._look_after(server):
             return self._failed(f"{self.model} at {server.url} {self.down}")
+        if not self._hangs:
+            return await self._ask(server, prompt_ids, params, deadline)
+        trial = self._trial
+        if trial is None or trial.done() or trial.get_loop() is not asyncio.get_running_loop():
+            trial = self._trial = asyncio.get_running_loop().create_future()
+            try:
+                return await self._ask(server, prompt_ids, params, deadline)
+            finally:
+                trial.set_result(not self._hangs)
+        if not await asyncio.shield(trial):
+            return Reply(outcome=Outcome.timeout, error=f"{self.model} at {server.url} {self.down}")
+        return await self._ask(server, prompt_ids, params, deadline)
+
+    async def _ask(self, server: Server, prompt_ids: list[int], params: Mapping[str, Any], deadline: float) -> Reply:
         # What a model's own generation settings would change unasked is said too.
         body = {"repetition_penalty": 1.0, "min_p": 0.0, **params}
         body |= {"model": server.name, "prompt": prompt_ids, "n": 1, "return_token_ids": True}
@@ -109,6 +131,8 @@ class RemoteClassmate:
             try:
                 status, content = await post(self._connections(), f"{server.url}/v1/completions", body, key=_key())
             except ServerFailed as failure:
+                if failure.status is not None:
+                    self._patience.answered()
                 wait = backoff_s(attempt, at_least=failure.wait_s)
                 if attempt < RETRIES and time.monotonic() + wait < deadline:
                     await asyncio.sleep(wait)
@@ -116,6 +140,7 @@ class RemoteClassmate:
                 if not failure.busy:
                     await self._look_after(server)
                 return self._failed(str(failure))
+            self._patience.answered()
             self._came_up(server)
             if status != 200:
                 return self._refused(f"refuses requests with status {status} ({error_message(content, key=_key())})")
@@ -142,12 +167,13 @@ class RemoteClassmate:
             if self._server is not None and server is not None:
                 self.down = None  # another place: nothing is known about it
             self._server = server
+            self._patience = Patience()
             self._probe = None
             self._refusals.clear()
         return server
 
     async def _look_after(self, server: Server) -> bool:
-        """Asks the server about itself, or takes the answer of a moment ago; whether it is down."""
+        """Asks the server about itself, or takes the answer of a moment ago; whether it says that it is down."""
         self._connections()
         now = time.monotonic()
         if self._probe is None or (self._probe.done() and now - self._probed_at >= PROBE_INTERVAL_S):
@@ -156,10 +182,11 @@ class RemoteClassmate:
         # Shielded: a request whose time is over must not take the answer from the others.
         problem = await asyncio.shield(self._probe)
         if server == self._server:
-            if problem is None:
+            reason = why_silent(self._patience.unanswered) if problem is None and self._hangs else problem
+            if reason is None:
                 self._came_up(server)
             else:
-                self._went_down(problem)
+                self._went_down(reason)
         return problem is not None
 
     def _went_down(self, reason: str) -> None:
@@ -184,6 +211,11 @@ class RemoteClassmate:
         return Reply(outcome=Outcome.engine_error, error=reason)
 
 
+def why_silent(unanswered: int) -> str:
+    """What is wrong with a server that hangs, as the end of a sentence."""
+    return f"answered none of the last {unanswered} requests in their time"
+
+
 def _key() -> str | None:
     return os.environ.get(classmate_mapping.KEY_VARIABLE) or None
 
@@ -195,7 +227,7 @@ def _reply(content: bytes, *, most: int) -> Reply:
         ValueError: naming what is missing or of the wrong type.
     """
     try:
-        choice = json.loads(content)["choices"][0]
+        choice = json_object(content)["choices"][0]
         ids, reason = choice.get("token_ids"), choice.get("finish_reason")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"no completion ({type(error).__name__}: {str(error)[:100]})") from error
@@ -228,9 +260,30 @@ class RemoteWatch:
         self._on_event = on_event
         self._servers = {index: self._mapping.find(model) for index, model in self._models.items()}
         self._down: dict[int, str] = {}
+        self._silent: dict[int, str] = {}
+
+    def heed(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Learns from dumped rows who answers no requests, which nobody finds out who asks a server about itself.
+
+        Args:
+            rows: of one step, as in `rollouts/step_N.jsonl`.
+        """
+        for index in self._models:
+            samples = [
+                sample
+                for row in rows
+                if index < len(row["classmates"])
+                for sample in row["classmates"][index]["samples"]
+            ]
+            silent = sum(sample["outcome"] == Outcome.timeout for sample in samples)
+            # A good or bad answer; one that a judge was too slow for is an answer too.
+            if any(sample["tokens"] or sample["finish_reason"] for sample in samples):
+                self._silent.pop(index, None)
+            elif hangs(silent):
+                self._silent[index] = why_silent(silent)
 
     def check(self, *, without: frozenset[int] = frozenset()) -> dict[int, str]:
-        """Asks every server about itself; why each that cannot be asked now cannot.
+        """Asks every server about itself; why each that cannot be asked now, or hangs, cannot.
 
         Args:
             without: classmates that nobody waits for any more.
@@ -253,14 +306,14 @@ class RemoteWatch:
         if problem is not None and index not in self._down:
             # Once more: one lost answer of a busy server is no reason to exclude it or to end the run.
             problem = classmate_mapping.problem(server)
-        return problem
+        return problem or self._silent.get(index)
 
     def _tell(self, index: int, problem: str | None) -> None:
         label = f"classmate {index} ({self._models[index]})"
         before, server = self._servers[index], self._mapping.find(self._models[index])
         place = server.url if server is not None else "it"
         if problem is not None and index not in self._down:
-            self._on_event(f"{label} is down: {place} {problem}; its rows count as engine_error meanwhile")
+            self._on_event(f"{label} is down: {place} {problem}; its rows have no score meanwhile")
         elif problem is None and index in self._down:
             self._on_event(f"{label} is back at {place}")
         elif problem is None and server != before:

@@ -16,10 +16,10 @@ import os
 import time
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import ray
@@ -30,6 +30,7 @@ from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec, Jud
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
+from verl.classmate.seeds import fresh_engine_seed, sends_seed
 from verl.plugin.platform import get_platform
 from verl.utils.device import get_device_name
 from verl.utils.ray_utils import auto_await
@@ -42,10 +43,13 @@ from verl.workers.classmate_placement import (
     engines,
     resolved_backend,
     resolved_schedule,
+    start_waves,
 )
 from verl.workers.classmate_remote import RemoteClassmate, RemoteWatch
+from verl.workers.engine_health import CONCURRENT_CALLS, Patience, hangs
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 from verl.workers.rollout.hf_rollout_server.server import HFServer
+from verl.workers.rollout.replica import TokenOutput
 from verl.workers.scoring_worker import ScoringJudgeWorker
 
 RETRIES = 1
@@ -55,14 +59,41 @@ RETRY_DELAY_S = 0.5
 """Wait before the first retry; doubled for each further one."""
 
 DOWN_S = 10.0
-"""For so long the other engines of a classmate are asked before one that has died."""
+"""For so long the other engines of a classmate are asked before one that has died or hangs, and a hanging one is not
+pinged again."""
 
-PING_TIMEOUT_S = 20.0
-"""A living engine answers a ping within this time, since pings do not queue behind requests."""
+RESTART_TIMEOUT_S = 1800.0
+"""A restarted engine serves within this time, or counts as failed again; large models are loaded in minutes."""
+
+_KILL_TIMEOUT_S = 10.0
+"""The operating system ends a killed process within this time; what takes longer is left to it."""
 
 
 class ClassmateWorker(HFServer):
     """The Ray actor of one classmate on the embedded engine; `sample_cot_continuation` adds S samples in one call."""
+
+    def __init__(self, config: EngineConfig, *, frees_memory: bool = False, patience_s: float | None = None) -> None:
+        """Loads the model.
+
+        Args:
+            config: the engine.
+            frees_memory: whether `sleep` moves the weights to the host's memory.
+            patience_s: longest time of a request; None: no limit.
+        """
+        super().__init__(config, frees_memory=frees_memory)
+        self._patience = Patience(patience_s)
+
+    async def generate(self, *args: Any, **kwargs: Any) -> TokenOutput:
+        """As `HFServer.generate`; a request whose time is over is aborted.
+
+        Raises:
+            TimeoutError: it is over.
+        """
+        return await self._patience.wait(super().generate(*args, **kwargs))
+
+    async def ping(self) -> int:
+        """How many requests in a row ran out of time; a living engine answers."""
+        return self._patience.unanswered
 
     async def sample_cot_continuation(
         self, prompt_ids: list[int], sampling_params: list[dict[str, Any]], request_id: str
@@ -92,23 +123,29 @@ class ClassmateClient:
         max_model_len: int,
         deterministic: bool = False,
         policy: Any = None,
+        policy_engine: str = "hf",
     ) -> None:
         """Starts nothing; engines are looked up by name at their first request.
 
         Args:
             reward_config: the typed `reward_model` node.
             max_model_len: context of every classmate engine, in its own tokens.
-            deterministic: a request alone decides which engine of a classmate gets it, not their load.
+            deterministic: every request carries its seed, and alone decides which engine of a classmate gets it, not
+                their load.
             policy: upstream's `LLMServerClient` of the rollout, which answers for live self-play.
+            policy_engine: its engine.
         """
         self._config = reward_config
         self._models = reward_config.frozen_models
         self._max_model_len = max_model_len
         self._deterministic = deterministic
         self._policy = policy
+        self._policy_engine = policy_engine
         self._handles: dict[str, ray.actor.ActorHandle] = {}
         self._load: Counter[str] = Counter()
         self._down_until: dict[str, float] = {}
+        self._hanging: dict[str, str] = {}
+        self._checks: dict[str, asyncio.Task[None]] = {}
         self._remotes = {
             index: RemoteClassmate(
                 spec.model,
@@ -134,7 +171,7 @@ class ClassmateClient:
         Args:
             classmate: index m.
             prompt_ids: in the classmate's own tokens.
-            seeds: one per sample.
+            seeds: one per sample; sent to engines that are to draw from them (`sends_seed`).
             validate: use the validation's sampling settings.
             excluded: classmates that were taken out of the run.
             max_new_tokens: a tighter limit than that of the settings.
@@ -143,13 +180,15 @@ class ClassmateClient:
             return [Reply(outcome=Outcome.excluded) for _ in seeds]
         settings = self._config.classmate_generation_configs.sampling(validate=validate)
         room = min(max_new_tokens or settings.max_new_tokens, max(1, self._max_model_len - len(prompt_ids)))
+        backend = resolved_backend(self._models[classmate])
+        seeded = sends_seed(self._policy_engine if backend == POLICY else backend, deterministic=self._deterministic)
         params = [
             {
                 "temperature": settings.temperature,
                 "top_p": settings.top_p,
                 "top_k": settings.top_k,
                 "max_tokens": min(settings.max_new_tokens, room),
-                "seed": seed,
+                **({"seed": seed} if seeded else {}),
             }
             for seed in seeds
         ]
@@ -166,7 +205,7 @@ class ClassmateClient:
         Args:
             model: place in `frozen_models`.
             prompt_ids: in the model's own tokens.
-            params: sampling parameters under vLLM's names, with a seed.
+            params: sampling parameters under vLLM's names.
         """
         return await self._one(model, prompt_ids, params)
 
@@ -181,7 +220,8 @@ class ClassmateClient:
 
     async def _ask_engines(self, model: int, method: str, arguments: dict[str, Any]) -> Any:
         """What the first engine of a model says that can say something; a `Reply` with the failure if none can."""
-        timeout = self._timeout(model)
+        limit = request_timeout(self._config, self._models[model])
+        deadline = time.monotonic() + limit
         names = self._engine_names(model)
         untried = list(names)
         for attempt in range(len(names) + RETRIES):
@@ -189,27 +229,77 @@ class ClassmateClient:
             untried = [other for other in untried if other != name]
             self._load[name] += 1
             try:
-                return await asyncio.wait_for(self._call(name, method, arguments), timeout)
+                return await self._answer(name, method, arguments, deadline)
             except TimeoutError:
-                return Reply(outcome=Outcome.timeout, error=f"no answer within {timeout:g} s")
+                return Reply(outcome=Outcome.timeout, error=f"no answer within {limit:g} s")
+            except EngineHangs as error:
+                failure = Reply(outcome=Outcome.timeout, error=f"{name} hangs: {error}")
+                if not untried:
+                    break
             except (ray.exceptions.RayError, ValueError) as error:
                 if isinstance(error, ray.exceptions.RayTaskError) and not _is_dead_engine(error):
                     # The engine lives and refused this request; asking again would change nothing.
                     return Reply(outcome=Outcome.engine_error, error=str(error.cause))
                 self._handles.pop(name, None)
                 self._down_until[name] = time.monotonic() + DOWN_S
-                failure = str(error)
+                failure = Reply(outcome=Outcome.engine_error, error=str(error))
             finally:
                 self._load[name] -= 1
             if not untried and attempt < len(names) + RETRIES - 1:
                 await asyncio.sleep(RETRY_DELAY_S * 2 ** (attempt - len(names) + 1))
-        return Reply(outcome=Outcome.engine_error, error=failure)
+        return failure
 
-    def _timeout(self, model: int) -> float:
-        spec = self._models[model]
-        if isinstance(spec, JudgeEngineSpec):
-            return self._config.llm_judge_timeout
-        return self._config.request_timeout(resolved_backend(spec))
+    async def _answer(self, name: str, method: str, arguments: dict[str, Any], deadline: float) -> Any:
+        """What one engine says. While it says nothing it is pinged, so that nobody waits long for one that hangs.
+
+        Raises:
+            TimeoutError: nothing before `deadline` (`time.monotonic`).
+            EngineHangs: it will say nothing.
+        """
+        if name in self._hanging:
+            await asyncio.shield(self._check(name))
+        call = asyncio.ensure_future(self._call(name, method, arguments))
+        try:
+            while True:
+                left = max(0.0, deadline - time.monotonic())
+                await asyncio.wait({call}, timeout=min(left, self._config.classmate_ping_timeout / 2))
+                if not call.done() and name != POLICY and time.monotonic() < deadline:
+                    check = self._check(name)
+                    left = max(0.0, deadline - time.monotonic())
+                    await asyncio.wait({call, check}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                    if not call.done() and check.done():
+                        check.result()
+                if call.done():
+                    return call.result()
+                if time.monotonic() >= deadline:
+                    raise TimeoutError
+        finally:
+            call.cancel()
+
+    def _check(self, name: str) -> "asyncio.Task[None]":
+        """Pings an engine, once for all requests that wait for it, and for those that come soon after it hung."""
+        task = self._checks.get(name)
+        known = name in self._hanging and time.monotonic() < self._down_until[name]
+        if task is None or task.get_loop() is not asyncio.get_running_loop() or (task.done() and not known):
+            task = self._checks[name] = asyncio.create_task(self._ping(name))
+            # Those who asked may have their answers before it is done.
+            task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        return task
+
+    async def _ping(self, name: str) -> None:
+        seconds = self._config.classmate_ping_timeout
+        try:
+            unanswered = await asyncio.wait_for(self._call(name, "ping", {}), seconds)
+            reason = why_it_hangs(unanswered)
+        except TimeoutError:
+            reason = f"no answer to a ping within {seconds:g} s"
+        if reason is not None:
+            # A restarted engine has the same name and another handle.
+            self._handles.pop(name, None)
+            self._down_until[name] = time.monotonic() + DOWN_S
+            self._hanging[name] = reason
+            raise EngineHangs(reason)
+        self._hanging.pop(name, None)
 
     def _engine_names(self, model: int) -> list[str]:
         spec = self._models[model]
@@ -219,7 +309,7 @@ class ClassmateClient:
 
     def _choose(self, names: list[str], arguments: dict[str, Any]) -> str:
         """The engine with the fewest requests of this process, or in deterministic runs what the request itself
-        decides; the living before the dead."""
+        decides; those that serve before those that died or hang."""
         now = time.monotonic()
         up = [name for name in names if self._down_until.get(name, 0.0) <= now] or names
         if self._deterministic:
@@ -263,6 +353,32 @@ def _is_dead_engine(error: ray.exceptions.RayTaskError) -> bool:
     return type(error.cause).__name__ == "EngineDeadError"
 
 
+class EngineHangs(Exception):
+    """An engine lives and will not answer; the text says what was seen."""
+
+
+def why_it_hangs(unanswered: int) -> str | None:
+    """What the answer to a ping says of an engine; None: that it serves."""
+    return f"it let {unanswered} requests in a row run out of time" if hangs(unanswered) else None
+
+
+def request_timeout(reward_config: ClassmateRewardModelConfig, spec: ClassmateSpec) -> float:
+    """Longest time of a request to an engine of the run, in seconds, with its retries."""
+    if isinstance(spec, JudgeEngineSpec):
+        return reward_config.llm_judge_timeout
+    return reward_config.request_timeout(resolved_backend(spec))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Failure:
+    """Why an engine is of no use any more."""
+
+    what: Literal["died", "hangs"]
+    """As the verb of a sentence about it."""
+    reason: str
+    """What was seen."""
+
+
 @dataclass
 class _Member:
     """One engine as the group knows it."""
@@ -276,7 +392,9 @@ class _Member:
     pool: Any = None
     """Upstream's pool in which it stands, with vllm."""
     processes: Sequence[tuple[str, int, float]] = ()
-    """Node, process id and creation time of what a vllm server has started."""
+    """Node, process id and creation time of the engine's process and of those that it has started."""
+    failure: _Failure | None = None
+    """Found while it was to sleep or wake; `heal` reacts to it."""
     restarts: int = 0
     out: bool = False
     """Given up for the rest of the run."""
@@ -356,10 +474,13 @@ class ClassmateGroup:
         await asyncio.gather(self._start_pooled(), *(self._start(member) for member in alone))
 
     async def _start_pooled(self) -> None:
-        # One after the other: an engine measures how much of its GPU is free while it starts.
-        for member in self._pooled:
-            await self._start(member)
-            await self._sleep_in_turn(member)
+        # One after the other on each GPU: an engine measures how much of it is free while it starts.
+        for wave in start_waves([member.gpus for member in self._pooled]):
+            await asyncio.gather(*(self._start_and_sleep(self._pooled[place]) for place in wave))
+
+    async def _start_and_sleep(self, member: _Member) -> None:
+        await self._start(member)
+        await self._sleep_in_turn(member)
 
     async def _sleep_in_turn(self, member: _Member) -> None:
         """With the schedule `batched` an engine that shares the policy's GPU sleeps from its start on."""
@@ -375,10 +496,15 @@ class ClassmateGroup:
         for member in self._members:
             if member.engine.backend == "hf":
                 with _named(member):
-                    ray.get(member.handle.ready.remote())
+                    auto_await(self._until_serving)(member)
+
+    async def _until_serving(self, member: _Member) -> None:
+        """Returns when an hf engine has loaded its model."""
+        await member.handle.ready.remote()
+        member.processes = await member.handle.__ray_call__.remote(_own_processes)
 
     def heal(self) -> None:
-        """Finds dead engines and restarts, excludes or raises by `classmate_failure_policy`.
+        """Finds engines that died or hang and restarts, excludes or raises by `classmate_failure_policy`.
 
         To be called while the policy's engines sleep: a restarted engine needs its share of a GPU's memory at once.
 
@@ -386,14 +512,35 @@ class ClassmateGroup:
             ClassmateEngineError: with the policy `raise`.
         """
         self._heal_remotes()
-        pings = [(member, member.handle.clear_kv_cache.remote()) for member in self._members if not member.out]
-        for member, ping in pings:
-            try:
-                ray.get(ping, timeout=PING_TIMEOUT_S)
-            except ray.exceptions.GetTimeoutError:
-                continue
-            except ray.exceptions.RayError as error:
-                self._react(member, _last_line(error))
+        living = [member for member in self._members if not member.out]
+        pings = {i: member.handle.ping.remote() for i, member in enumerate(living) if member.failure is None}
+        if pings:
+            ray.wait(list(pings.values()), num_returns=len(pings), timeout=self._ping_timeout)
+        failures = [member.failure or self._failure_of(pings[i]) for i, member in enumerate(living)]
+        for member, failure in zip(living, failures, strict=True):
+            if failure is not None:
+                self._react(member, failure)
+
+    @property
+    def _ping_timeout(self) -> float:
+        return self._reward_config.classmate_ping_timeout
+
+    def _failure_of(self, ping: Any) -> _Failure | None:
+        """What the answer to a ping says, for which there was time enough."""
+        try:
+            reason = why_it_hangs(ray.get(ping, timeout=0))
+        except ray.exceptions.GetTimeoutError:
+            reason = f"no answer to a ping within {self._ping_timeout:g} s"
+        except ray.exceptions.RayError as error:
+            return _Failure(what="died", reason=_last_line(error))
+        return None if reason is None else _Failure(what="hangs", reason=reason)
+
+    def heed(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Learns from a step's dumped rows which remote classmates answer no requests; `heal` reacts to it.
+
+        Only those who ask them can know. Engines of the run count for themselves.
+        """
+        self._remotes.heed(rows)
 
     def _heal_remotes(self) -> None:
         """A server is its owner's to restart: with the policy `restart`, its rows are lost until it is back."""
@@ -405,33 +552,39 @@ class ClassmateGroup:
                 self._excluded_remotes.add(index)
                 self._on_event(f"{label} is excluded from the rest of the run")
 
-    def _react(self, member: _Member, reason: str) -> None:
-        label = member.engine.label
+    def _react(self, member: _Member, failure: _Failure) -> None:
+        label = f"{member.engine.label} {failure.what}"
         policy, limit = self._reward_config.classmate_failure_policy, self._reward_config.classmate_max_restarts
         if policy == "raise":
-            raise ClassmateEngineError(f"{label} died: {reason}")
+            raise ClassmateEngineError(f"{label}: {failure.reason}")
         self._release(member)
         if policy == "restart" and member.restarts < limit:
             member.restarts += 1
-            self._on_event(f"{label} died; restart {member.restarts} of {limit} ({reason})")
+            self._on_event(f"{label}; restart {member.restarts} of {limit} ({failure.reason})")
             try:
                 self._restart(member)
             except ClassmateEngineError as error:
-                self._react(member, str(error))
+                self._react(member, _Failure(what="died", reason=str(error)))
             return
         self._give_back(member)
         member.out = True
         left = sum(not m.out for m in self._members if m.engine.classmate == member.engine.classmate)
         if left:
-            self._on_event(f"{label} died and is given up; {left} of its classmate's engines go on ({reason})")
+            self._on_event(f"{label} and is given up; {left} of its classmate's engines go on ({failure.reason})")
         elif member.engine.judges:
-            raise ClassmateEngineError(f"{label} died, and without it no row has a score: {reason}")
+            raise ClassmateEngineError(f"{label}, and without it no row has a score: {failure.reason}")
         else:
-            self._on_event(f"{label} died and is excluded from the rest of the run ({reason})")
+            self._on_event(f"{label} and is excluded from the rest of the run ({failure.reason})")
 
     def _restart(self, member: _Member) -> None:
         async def restart() -> None:
-            await self._start(member)
+            with _named(member):
+                async with asyncio.timeout(RESTART_TIMEOUT_S):
+                    await self._start(member)
+                    # Whoever asks next must not take its loading for a hang.
+                    if member.engine.backend == "hf":
+                        await self._until_serving(member)
+            member.failure = None
             await self._sleep_in_turn(member)
 
         auto_await(restart)()
@@ -467,18 +620,38 @@ class ClassmateGroup:
             await self._switch(members, "sleep")
 
     async def _switch(self, members: Sequence[_Member], method: str) -> None:
-        """`sleep` or `wake_up` of engines. One that has died is left to `heal`."""
+        """`sleep` or `wake_up` of engines. One that died is left to `heal`; one that hangs is killed at once, since it
+        would keep the memory that others need now, and is left to `heal` too."""
 
         async def one(member: _Member) -> None:
-            with contextlib.suppress(ray.exceptions.RayError):
-                if member.replica is not None:
-                    await getattr(member.replica, method)()
-                else:
-                    if method == "sleep":
-                        await member.handle.wait_for_requests_to_drain.remote()
-                    await getattr(member.handle, method).remote()
+            limit, seconds = self._ping_timeout, self._reward_config.classmate_sleep_timeout
+            reason = f"no answer to a ping within {limit:g} s"
+            try:
+                async with asyncio.timeout(limit):
+                    unanswered = await member.handle.ping.remote()
+                seen = why_it_hangs(unanswered)
+                reason = seen or f"{'not asleep' if method == 'sleep' else 'not awake'} within {seconds:g} s"
+                if seen is None:
+                    async with asyncio.timeout(seconds):
+                        await switch(member)
+                    return
+            except TimeoutError:
+                pass
+            except ray.exceptions.RayError as error:
+                member.failure = _Failure(what="died", reason=_last_line(error))
+                return
+            member.failure = _Failure(what="hangs", reason=reason)
+            self._release(member)
 
-        await asyncio.gather(*(one(member) for member in members if not member.out))
+        async def switch(member: _Member) -> None:
+            if member.replica is not None:
+                await getattr(member.replica, method)()
+                return
+            if method == "sleep":
+                await member.handle.wait_for_requests_to_drain.remote()
+            await getattr(member.handle, method).remote()
+
+        await asyncio.gather(*(one(member) for member in members if not member.out and member.failure is None))
 
     def shutdown(self) -> None:
         """Ends the engines."""
@@ -494,14 +667,14 @@ class ClassmateGroup:
                 ray.util.remove_placement_group(group)
 
     def _release(self, member: _Member) -> None:
-        """Gives up what is left of an engine: Ray keeps a dead actor's name until the actor is killed, and vLLM's
-        own processes outlive a killed server, with their memory."""
-        if member.replica is None:
-            ray.kill(member.handle)
-            return
-        for actor in (*member.replica.servers, *member.replica.workers):
+        """Gives up what is left of an engine, also a second time: Ray keeps a dead actor's name until the actor is
+        killed, and vLLM's own processes outlive a killed server, with their memory."""
+        actors = [member.handle] if member.replica is None else [*member.replica.servers, *member.replica.workers]
+        for actor in actors:
             ray.kill(actor)
+        # Ray asks a process to end before it kills it, which takes one that hangs some seconds.
         _end_processes(member.processes)
+        member.processes = ()
 
     async def _start(self, member: _Member) -> None:
         with _named(member):
@@ -510,7 +683,7 @@ class ClassmateGroup:
             else:
                 self._start_hf(member)
                 if member in self._pooled:
-                    await member.handle.ready.remote()
+                    await self._until_serving(member)
 
     def _start_hf(self, member: _Member) -> None:
         on_gpu = self._device == "cuda"
@@ -532,13 +705,17 @@ class ClassmateGroup:
             options |= get_platform().ray_resource_options(1)
         member.handle = (
             ray.remote(engine_class(member.engine.spec))
-            .options(name=member.engine.name, max_concurrency=2 * engine.max_batch_size + 1000, **options)
-            .remote(engine, frees_memory=member in self._sleepers)
+            .options(name=member.engine.name, max_concurrency=CONCURRENT_CALLS, **options)
+            .remote(
+                engine,
+                frees_memory=member in self._sleepers,
+                patience_s=request_timeout(self._reward_config, member.engine.spec),
+            )
         )
 
     async def _start_vllm(self, member: _Member) -> None:
         from verl.single_controller.ray.base import split_resource_pool
-        from verl.workers.rollout.replica import get_rollout_replica_class
+        from verl.workers.classmate_vllm import ClassmateVllmReplica
 
         engine = member.engine
         rollout: Any = vllm_rollout_config(
@@ -549,7 +726,7 @@ class ClassmateGroup:
             "path": engine.spec.model,
             "trust_remote_code": self._reward_config.classmate_trust_remote_code,
         }
-        member.replica = get_rollout_replica_class("vllm")(
+        member.replica = ClassmateVllmReplica(
             replica_rank=engine.replica,
             config=rollout,
             model_config=OmegaConf.create(model),
@@ -563,6 +740,7 @@ class ClassmateGroup:
             member.pool = split_resource_pool(self._pool, split_size=engine.width)[member.gpus[0] // engine.width]
         await member.replica.init_colocated(member.pool)
         member.handle = member.replica.server_handle
+        await member.handle.set_patience.remote(request_timeout(self._reward_config, engine.spec))
         found = [await server.__ray_call__.remote(_own_processes) for server in member.replica.servers]
         member.processes = [process for processes in found for process in processes]
 
@@ -587,16 +765,19 @@ def trainer_pool(pool_manager: Any) -> Any:
 def _named(member: _Member) -> Any:
     try:
         yield
+    except TimeoutError as error:
+        reason = f"not within {RESTART_TIMEOUT_S:g} s"
+        raise ClassmateEngineError(f"{member.engine.label} did not start: {reason}") from error
     except (ray.exceptions.RayError, ValueError) as error:
         raise ClassmateEngineError(f"{member.engine.label} did not start: {_last_line(error)}") from error
 
 
 def _own_processes(_: Any) -> list[tuple[str, int, float]]:
-    """Runs in a server: node, id and creation time of every process below it."""
+    """Runs in an engine's process: node, id and creation time of it and of every process below it."""
     import psutil
 
-    node = ray.get_runtime_context().get_node_id()
-    return [(node, child.pid, child.create_time()) for child in psutil.Process().children(recursive=True)]
+    node, own = ray.get_runtime_context().get_node_id(), psutil.Process()
+    return [(node, process.pid, process.create_time()) for process in (own, *own.children(recursive=True))]
 
 
 def _end_processes(processes: Sequence[tuple[str, int, float]]) -> None:
@@ -610,7 +791,7 @@ def _end_processes(processes: Sequence[tuple[str, int, float]]) -> None:
                 process = psutil.Process(pid)
                 if process.create_time() == created:
                     process.kill()
-                    process.wait()
+                    process.wait(_KILL_TIMEOUT_S)
 
     for node in {node for node, _, _ in processes}:
         ids = [(pid, created) for place, pid, created in processes if place == node]
@@ -676,6 +857,7 @@ def vllm_rollout_config(
     with open_dict(rollout):
         rollout.update(
             name="vllm",
+            seed=fresh_engine_seed(),
             load_format="auto",
             gpu_memory_utilization=spec.gpu_memory_utilization,
             tensor_model_parallel_size=spec.tensor_parallel_size,

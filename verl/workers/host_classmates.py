@@ -10,7 +10,6 @@ because one of its servers died, its entries leave the file first and its server
 
 import argparse
 import contextlib
-import ctypes
 import importlib.metadata
 import importlib.util
 import os
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from verl.classmate.errors import ConfigError
+from verl.classmate.seeds import fresh_engine_seed
 from verl.workers.classmate_mapping import Server, canonical_name, changing, find, problem
 
 FIRST_PORT = 8003
@@ -169,6 +169,9 @@ def parse(arguments: Sequence[str]) -> Options:
     # A path may hold "=", a key never holds a slash before it.
     overrides = [word for word in asked.arguments if re.match(r"[+~]*[\w.]+=", word)]
     models = tuple(word for word in asked.arguments if word not in overrides)
+    idle = [*overrides, *(["--config-name"] if asked.config_name != CONFIG_NAME else [])]
+    if models and asked.mapping and idle:
+        raise ConfigError(f"{idle[0]}: with models and --mapping nothing of a run config is used; leave it out")
     in_config, mapping = configured(asked.config_name, overrides)
     models = tuple(dict.fromkeys(canonical_name(model) for model in models or in_config))
     if not models:
@@ -273,6 +276,8 @@ def command(options: Options, model: str, port: int, share: float) -> list[str]:
         *("--gpu-memory-utilization", f"{share:g}"),
         # Sampling is the request's, not what a model's own file suggests.
         *("--generation-config", "vllm"),
+        # vLLM's own is 0: two servers, or one that was started again, would draw the same numbers.
+        *("--seed", str(fresh_engine_seed())),
         "--disable-uvicorn-access-log",
         # Compiling takes minutes on a CPU.
         *(() if torch.cuda.is_available() else ("--enforce-eager",)),
@@ -301,10 +306,15 @@ def environment(options: Options, index: int) -> tuple[dict[str, str], float]:
     )
 
 
-def _end_with_the_launcher() -> None:
-    """In a new server: end when the launcher is gone, even if it was killed."""
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+_END_WITH_THE_LAUNCHER = """
+import ctypes, os, signal, sys
+set_parent_death_signal = 1
+ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""Becomes the command that follows, which ends when the launcher is gone, even if it was killed. A script of its own,
+since what Python runs between fork and exec of this process would have its locks and no thread to release them."""
 
 
 def start(options: Options, model: str, port: int, index: int) -> Hosted:
@@ -325,13 +335,15 @@ def start(options: Options, model: str, port: int, index: int) -> Hosted:
     variables, share = environment(options, index)
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            command(options, model, port, share),
+            [
+                *(sys.executable, "-ISc", _END_WITH_THE_LAUNCHER, str(os.getpid())),
+                *command(options, model, port, share),
+            ],
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_end_with_the_launcher,
         )
     return Hosted(server=server, backend=options.backend, process=process, log=log)
 

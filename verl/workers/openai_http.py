@@ -81,13 +81,31 @@ def backoff_s(attempt: int, *, at_least: float = 0.0) -> float:
 
 def error_message(content: bytes, *, key: str | None) -> str:
     """What an error says, short, on one line, and without the key."""
-    text = content[:2000].decode(errors="replace")
     try:
-        error = json.loads(content)["error"]
-        text = str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, KeyError, TypeError):
-        pass
+        return said(json_object(content)["error"], key=key)
+    except (ValueError, KeyError):
+        return said(content[:2000].decode(errors="replace"), key=key)
+
+
+def said(error: Any, *, key: str | None) -> str:
+    """What the field `error` of a reply says, as `error_message`."""
+    text = str(error.get("message", error) if isinstance(error, dict) else error)
     return without(key, " ".join(text.split()))[:200]
+
+
+def json_object(content: bytes) -> dict[str, Any]:
+    """The JSON object that a server sent.
+
+    Raises:
+        ValueError: it is none, or so deep that only somebody who means harm can have written it.
+    """
+    try:
+        found = json.loads(content)
+    except RecursionError as error:
+        raise ValueError("JSON that is too deep") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"JSON of type {type(found).__name__} where an object is due")
+    return found
 
 
 def without(key: str | None, text: str) -> str:
@@ -105,5 +123,5 @@ def retry_after(value: str | None) -> float:
         pass
     try:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0

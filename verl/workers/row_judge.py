@@ -14,23 +14,26 @@ import asyncio
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from verl.classmate import cot, prompts
+from verl.classmate import cot, prompts, templates
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, from_mapping
 from verl.classmate.scoring import ClassmateScores, Continuation, Outcome
 from verl.classmate.seeds import request_seed, row_key
 from verl.classmate.views import Partner, RowViews, View, row_views, similar_partner
 from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.utils import hf_tokenizer
+from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.workers.classmate_workers import Reply, context_length
 from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask, Verdict
 from verl.workers.reward_manager.sycophancy_classmate_cot_rm import SycophancyClassmateCoTRewardManager
+from verl.workers.shared_draws import drawn_once
 
 MANAGERS: dict[str, type[ClassmateCoTRewardManager]] = {
     "classmate_cot": ClassmateCoTRewardManager,
@@ -41,11 +44,11 @@ MANAGERS: dict[str, type[ClassmateCoTRewardManager]] = {
 _POLICY = -1
 """Index that stands for the policy where seeds count classmates from 0."""
 
+_ALL_ROLLOUTS = -1
+"""Stands for the n answers to a prompt where seeds count them from 0."""
+
 _ANSWER, _CUTS = 0, 1
 """What the policy's seeds of a row are for."""
-
-_MARKER_TOKENS = 16
-"""Tokens at a prompt's end among which an open marker is looked for."""
 
 
 class Asks(Protocol):
@@ -87,6 +90,14 @@ class Answer:
     """Validation rows are sampled with the validation's settings."""
     partner: Partner | None = None
     """The other question of `help_other_questions`."""
+    turns: tuple[tuple[int, int], ...] = ()
+    """First token, and one past the last, of each turn that the policy wrote into a response in which others (tools)
+    wrote as well; empty: it wrote all of it, in one turn."""
+
+    @property
+    def last_turn(self) -> slice:
+        """The tokens of the response that are read: what classmates are handed and the verifier scores is in them."""
+        return slice(*self.turns[-1]) if self.turns else slice(0, len(self.response_ids))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,9 +107,9 @@ class ReadRow:
     answer: Answer
     """As it came."""
     span: cot.CotSpan
-    """Where the thought is."""
+    """Where the thought is, in the answer's last turn."""
     shown: RowViews
-    """What the classmates are shown."""
+    """What the classmates are shown; masks over the whole response."""
     samples: int
     """S; 0 where nobody is asked (baselines)."""
 
@@ -154,7 +165,7 @@ class RowJudge:
         Args:
             reward: the typed `reward_model` node.
             tokenizer: the policy's.
-            tokenizers: one per classmate.
+            tokenizers: one per classmate, with chat templates as the run uses them (`templates.for_run`).
             client: asks the classmates.
             manager: scores.
             max_model_len: context of the classmates' engines, in their own tokens.
@@ -169,6 +180,7 @@ class RowJudge:
         self._max_model_len = max_model_len
         self._template_kwargs = template_kwargs
         self._trains_with_classmates = trains_with_classmates
+        self._thinks = tuple(templates.traits(one, reward.classmate_markers).thinks for one in tokenizers)
         self._markers = None if reward.cot_format == "plain" else reward.markers
 
     @classmethod
@@ -187,6 +199,9 @@ class RowJudge:
         )
         for spec, one in zip(reward.classmates, tokenizers, strict=True):
             prompts.check_tokenizer(one, spec.model)
+        tokenizers = tuple(
+            templates.for_run(one, date=reward.chat_date, system_as_user=reward.system_as_user) for one in tokenizers
+        )
         manager = MANAGERS[reward.reward_manager](config, tokenizer, get_custom_reward_fn(config))
         manager.client = client
         return cls(
@@ -212,29 +227,28 @@ class RowJudge:
     async def judge(self, answer: Answer, *, excluded: frozenset[int] = frozenset()) -> JudgedRow:
         """All steps, with all M classmates asked at once."""
         row = self.read(answer)
-        asked = await asyncio.gather(*(self.ask(row, m, excluded=excluded) for m in self.asks(row)))
-        return await self.score(row, asked)
+        main, needed = await self.weigh(row)
+        asked = await asyncio.gather(*(self.ask(row, m, excluded=excluded, needed=needed) for m in self.asks(row)))
+        return await self.score(row, asked, main=main)
 
     def read(self, answer: Answer) -> ReadRow:
         """Finds the thought and cuts it into what is shown."""
         asks = bool(self._tokenizers) and (answer.validate or self._trains_with_classmates)
         config = self.reward.classmate_cot_reward_configs
-        span = cot.locate(
-            answer.response_ids, self._tokenizer, self._markers, preopened=self._opens_thought(answer.prompt_ids)
-        )
-        partner = answer.partner
-        if config.classmate_reward_type == "help_other_similar_questions":
-            partner = similar_partner(answer.task.data_source, answer.task.reward_model)
+        turn = answer.last_turn
+        turn_ids, before = answer.response_ids[turn], [*answer.prompt_ids, *answer.response_ids[: turn.start]]
+        span = cot.locate(turn_ids, self._tokenizer, self._markers, preopened=self._opens_thought(before))
         shown = row_views(
             span,
-            answer.response_ids,
+            turn_ids,
             self._tokenizer,
             answer.messages,
             config,
-            seed=self._seed(answer, _POLICY, _CUTS),
+            seed=self._seed(answer, _POLICY, _CUTS, rollout=answer.rollout),
             validate=answer.validate,
-            partner=partner,
+            partner=self._partner(answer),
         )
+        shown = replace(shown, mask=_in_response(answer, shown.mask), segments=_in_response(answer, shown.segments))
         samples = self.reward.classmate_generation_configs.sampling(validate=answer.validate).n if asks else 0
         return ReadRow(answer=answer, span=span, shown=shown, samples=samples)
 
@@ -242,15 +256,45 @@ class RowJudge:
         """The classmates to ask about a row: all, or in a baseline's training none."""
         return range(self.classmates if row.samples else 0)
 
-    async def ask(self, row: ReadRow, m: int, *, excluded: frozenset[int] = frozenset()) -> Asked:
-        """Shows classmate m every view, S times each."""
+    async def weigh(self, row: ReadRow) -> tuple[Verdict | None, bool]:
+        """Whether the classmates' answers can count (`ask_when_it_counts_only`), and the verdict that says so.
+
+        The verdict is None where the verifier need not be asked before the classmates.
+        """
+        config = self.reward.classmate_cot_reward_configs
+        option, condition, task = config.ask_when_it_counts_only, config.use_classmate_main_cond, row.answer.task
+        if option is False or row.answer.validate or not row.samples or row.shown.outcome is not Outcome.ok:
+            return None, True
+        if config.add_consistency_reward or condition in ("always", "neg_classmate_when_main_incorrect"):
+            return None, True
+        if condition == "no_classmate":
+            return None, False
+        # A judge among the engines of the run is awake when all classmates have answered.
+        if not self.manager.judges_at_once(task) and (option == "auto" or self.manager.judged_in_run(task)):
+            return None, True
+        main, gamma = await self.manager.weigh(task, row.span)
+        return main, gamma != 0
+
+    async def ask(self, row: ReadRow, m: int, *, excluded: frozenset[int] = frozenset(), needed: bool = True) -> Asked:
+        """Shows classmate m every view, S times each; or only says what it would have been shown, if not `needed`."""
         if row.shown.outcome is not Outcome.ok:
             return Asked(prompts=(None,), continuations=self._not_asked(row, m, 0, row.shown.outcome))
         built = self.prompts_of(row, m)
-        if any(prompt.ids is None for prompt in built):
+        unasked = next((prompt for prompt in built if prompt.ids is None), None)
+        if unasked is not None:
             # Views are compared with each other: without the fullest one the others say nothing.
-            continuations = [item for v, _ in enumerate(built) for item in self._not_asked(row, m, v, Outcome.too_long)]
+            continuations = [
+                item
+                for v, _ in enumerate(built)
+                for item in self._not_asked(row, m, v, unasked.outcome, error=unasked.error)
+            ]
             return Asked(prompts=(None,) * len(built), continuations=tuple(continuations))
+        if not needed and m not in excluded:
+            spared = [self._not_asked(row, m, v, Outcome.not_needed) for v in range(len(built))]
+            return Asked(
+                prompts=tuple(prompt.text for prompt in built),
+                continuations=tuple(item for view in spared for item in view),
+            )
         views = await asyncio.gather(*(self._ask_view(row, m, v, built[v], excluded) for v in range(len(built))))
         return Asked(
             prompts=tuple(prompt.text for prompt in built), continuations=tuple(item for view in views for item in view)
@@ -258,9 +302,9 @@ class RowJudge:
 
     def prompts_of(self, row: ReadRow, m: int) -> tuple[prompts.ClassmatePrompt, ...]:
         """What classmate m is shown, one prompt per view; empty where nobody is asked."""
-        return tuple(self._prompt(m, view) for view in row.shown.views)
+        return tuple(self._prompt(row, m, view) for view in row.shown.views)
 
-    def _prompt(self, m: int, view: View) -> prompts.ClassmatePrompt:
+    def _prompt(self, row: ReadRow, m: int, view: View) -> prompts.ClassmatePrompt:
         config = self.reward.classmate_cot_reward_configs
         return prompts.build(
             view.messages,
@@ -268,40 +312,68 @@ class RowJudge:
             self._tokenizers[m],
             markers=self.reward.markers,
             classmate_markers=self.reward.classmate_markers,
-            close=view.close,
+            close=self._closes(m, view),
             max_len=self._max_model_len,
             template_kwargs=self._template_kwargs,
             classmate_template=config.classmate_template,
             example=view.example,
-            cue=self._cue,
+            cue=self._cue(row.answer),
         )
 
     @property
     def _immediate(self) -> bool:
         return self.reward.classmate_cot_reward_configs.classmate_continue_mode == "immediate_answer"
 
-    @property
-    def _cue(self) -> str:
-        """Beginning of the classmates' answers."""
-        return self.reward.classmate_cot_reward_configs.immediate_answer_cue if self._immediate else ""
+    def _cue(self, answer: Answer) -> str:
+        """Beginning of the classmates' answers about a row."""
+        given = self.reward.classmate_cot_reward_configs.immediate_answer_cue
+        if not self._immediate or given is not None:
+            return given or ""
+        partner = self._partner(answer)
+        return answer_cue(answer.task.data_source if partner is None else partner.data_source)
 
-    def _not_asked(self, row: ReadRow, m: int, v: int, outcome: Outcome) -> tuple[Continuation, ...]:
-        return tuple(Continuation(view=v, classmate=m, sample=s, outcome=outcome) for s in range(row.samples))
+    def _partner(self, answer: Answer) -> Partner | None:
+        """The other question that the classmates answer about a row, if they do."""
+        if self.reward.classmate_cot_reward_configs.classmate_reward_type == "help_other_similar_questions":
+            return similar_partner(answer.task.data_source, answer.task.reward_model)
+        return answer.partner
+
+    def _not_asked(
+        self, row: ReadRow, m: int, v: int, outcome: Outcome, *, error: str | None = None
+    ) -> tuple[Continuation, ...]:
+        return tuple(
+            Continuation(view=v, classmate=m, sample=s, outcome=outcome, error=error) for s in range(row.samples)
+        )
+
+    def _closes(self, m: int, view: View) -> bool:
+        """Whether the thought is closed for classmate m."""
+        setting = self.reward.classmate_cot_reward_configs.classmate_close_marker
+        if view.thought is None:
+            return view.close
+        return prompts.closes(for_all=view.close, thinks=self._thinks[m], setting=setting)
 
     async def _ask_view(
         self, row: ReadRow, m: int, v: int, prompt: prompts.ClassmatePrompt, excluded: frozenset[int]
     ) -> tuple[Continuation, ...]:
         reward, tokenizer, view = self.reward, self._tokenizers[m], row.shown.views[v]
-        config, cue = reward.classmate_cot_reward_configs, self._cue
+        config, cue = reward.classmate_cot_reward_configs, self._cue(row.answer)
         assert prompt.ids is not None, "a prompt that does not fit is not asked"
-        replies = await self.client.sample(
+        alone = config.compares_with_question_alone and v == len(row.shown.views) - 1
+        if alone:
+            # All rows of a prompt are compared with the same answers; whether the thought is closed may differ.
+            seeds = self._seeds(row, m, first=0 if view.close else row.samples, rollout=_ALL_ROLLOUTS)
+        else:
+            seeds = self._seeds(row, m, first=v * row.samples, rollout=row.answer.rollout)
+        ask = partial(
+            self.client.sample,
             m,
             prompt.ids,
-            seeds=[self._seed(row.answer, m, v * row.samples + s) for s in range(row.samples)],
+            seeds=seeds,
             validate=row.answer.validate,
             excluded=excluded,
             max_new_tokens=config.immediate_answer_max_new_tokens if self._immediate else None,
         )
+        replies = await (drawn_once((m, tuple(seeds), tuple(prompt.ids)), ask) if alone else ask())
         in_thought = view.thought is None or config.classmate_template == "thought_block"
         opened = view.thought is not None or prompt.text.rstrip().endswith(reward.classmate_markers.start)
         continuations = []
@@ -310,7 +382,7 @@ class RowJudge:
             if outcome is Outcome.ok:
                 text, outcome = prompts.answer(
                     list(reply.token_ids),
-                    closed=view.close,
+                    closed=self._closes(m, view),
                     opened=opened,
                     markers=reward.classmate_markers if in_thought else None,
                     tokenizer=tokenizer,
@@ -321,7 +393,7 @@ class RowJudge:
                     classmate=m,
                     sample=s,
                     outcome=outcome,
-                    text=None if text is None else f"{cue.strip()} {text}".strip(),
+                    text=None if text is None else prompts.begun(cue, text),
                     token_length=len(reply.token_ids),
                     finish_reason=reply.finish_reason,
                     error=reply.error,
@@ -337,9 +409,7 @@ class RowJudge:
             asked: one entry per classmate asked; continuations that have a score keep it.
             main: what the verifier said of the main output, if it was asked before.
         """
-        answer, partner = row.answer, row.answer.partner
-        if self.reward.classmate_cot_reward_configs.classmate_reward_type == "help_other_similar_questions":
-            partner = similar_partner(answer.task.data_source, answer.task.reward_model)
+        answer, partner = row.answer, self._partner(row.answer)
         scored = await self.manager.score(
             answer.task,
             row.span,
@@ -396,14 +466,19 @@ class RowJudge:
             "reward_model": dict(answer.task.reward_model),
             "extra_info": dict(answer.task.extra_info),
             "partner": None if partner is None else vars(partner),
-            "prompt_end_ids": [int(token) for token in answer.prompt_ids[-_MARKER_TOKENS:]],
+            "prompt_end_ids": [int(token) for token in answer.prompt_ids[-cot.MARKER_TOKENS :]],
             "response_ids": [int(token) for token in answer.response_ids],
+            **self._turns_record(answer),
         }
+        loss_mask = None
+        if mode != "all_tokens":
+            turn = answer.last_turn
+            loss_mask = _in_response(answer, cot.loss_mask(row.span, turn.stop - turn.start, mode))
         return JudgedRow(
             scores=scores,
             mask=mask_R,
             segments=row.shown.segments * handed_over,
-            actor_mask=None if mode == "all_tokens" else cot.loss_mask(row.span, len(answer.response_ids), mode),
+            actor_mask=loss_mask,
             info=scores.extra_info() | {"follows_hint": follows},
             continuations=scored.continuations,
             record=record,
@@ -414,6 +489,7 @@ class RowJudge:
         views = list(asked.prompts)
         return {
             "model": self.reward.classmates[m].model,
+            "thinks": self._thinks[m],
             "prompt": views[0],
             **({"further_prompts": views[1:]} if len(views) > 1 else {}),
             "samples": [
@@ -433,16 +509,42 @@ class RowJudge:
             ],
         }
 
-    def _seed(self, answer: Answer, classmate: int, sample: int) -> int:
+    def _turns_record(self, answer: Answer) -> dict[str, Any]:
+        """Of a response of several turns: where they are, and all of it as text."""
+        if not answer.turns:
+            return {}
+        text = self._tokenizer.decode(list(answer.response_ids), skip_special_tokens=False)
+        return {"turns": [list(turn) for turn in answer.turns], "transcript": text}
+
+    def _seed(self, answer: Answer, classmate: int, sample: int, *, rollout: int) -> int:
         key = row_key(answer.task.data_source, answer.task.extra_info["index"])
-        return request_seed(self.reward.seed, answer.step, key, answer.rollout, classmate, sample)
+        return request_seed(self.reward.seed, answer.step, key, rollout, classmate, sample)
+
+    def _seeds(self, row: ReadRow, m: int, *, first: int, rollout: int) -> list[int]:
+        """Of the S samples of classmate m, counted from `first`."""
+        return [self._seed(row.answer, m, first + s, rollout=rollout) for s in range(row.samples)]
 
     def _opens_thought(self, prompt_ids: Sequence[int]) -> bool:
         """Whether the chat template has already written the open marker."""
-        if self._markers is None:
-            return False
-        ending = self._tokenizer.decode(list(prompt_ids[-_MARKER_TOKENS:]), skip_special_tokens=False)
-        return bool(ending.rstrip().endswith(self._markers.start))
+        return cot.opens_thought(prompt_ids, self._tokenizer, self._markers)
+
+
+def answer_cue(data_source: str) -> str:
+    """How an answer begins that the verifier of a data source reads."""
+    try:
+        return get_verifier(data_source).answer_cue
+    except ValueError:
+        # Scored by a function of the user's.
+        return BaseVerifier.answer_cue
+
+
+def _in_response(answer: Answer, mask: np.ndarray) -> np.ndarray:
+    """(R,) what is told of the last turn's tokens, 0 on all others."""
+    if not answer.turns:
+        return mask
+    whole_R = np.zeros(len(answer.response_ids), dtype=mask.dtype)
+    whole_R[answer.last_turn] = mask
+    return whole_R
 
 
 def asked_to_json(asked: Asked) -> str:
@@ -466,7 +568,7 @@ def advantage_fields(judged: JudgedRow) -> dict[str, torch.Tensor]:
         fields[name] = torch.tensor(getattr(scores, name), dtype=torch.float32)
     for name in ("main_valid", "main_correct", "classmate_valid", "consistency_valid"):
         fields[name] = torch.tensor(getattr(scores, name))
-    fields["classmate_asked"] = torch.tensor(scores.asked)
+    fields["classmate_asked"] = torch.tensor(scores.counts)
     if judged.actor_mask is not None:
         fields["actor_mask"] = torch.tensor(judged.actor_mask, dtype=torch.int64)
     if scores.scores_MS.size:

@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
+from verl.workers.engine_health import Patience
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 
 MAX_BATCH_TOKENS = 16384
@@ -23,12 +24,13 @@ MAX_BATCH_TOKENS = 16384
 class ScoringJudgeWorker:
     """One reward model, in a Ray actor or in the process that asks."""
 
-    def __init__(self, config: EngineConfig, *, frees_memory: bool = False) -> None:
+    def __init__(self, config: EngineConfig, *, frees_memory: bool = False, patience_s: float | None = None) -> None:
         """Loads the model.
 
         Args:
             config: the engine; with `deterministic` each text runs alone.
             frees_memory: whether `sleep` moves the weights to the host's memory.
+            patience_s: longest time of a request; None: no limit.
 
         Raises:
             ValueError: a model that gives more than one number.
@@ -46,7 +48,8 @@ class ScoringJudgeWorker:
         self.frees_memory = frees_memory
         self.batches = 0
         self._waiting: list[tuple[list[int], asyncio.Future[float]]] = []
-        self._busy = False
+        self._work_under_way: asyncio.Task[None] | None = None
+        self._patience = Patience(patience_s)
 
     async def ready(self) -> int:
         """Returns, once the model is loaded, the most tokens of a text."""
@@ -57,44 +60,51 @@ class ScoringJudgeWorker:
 
         Raises:
             ValueError: an empty or too long text, or a number that is none.
+            TimeoutError: its time is over.
         """
         limit = self.config.max_model_len
         if not prompt_ids or (limit is not None and len(prompt_ids) > limit):
             raise ValueError(f"a text of {len(prompt_ids)} tokens cannot be scored; the limit is {limit}")
+        return await self._patience.wait(self._score(list(prompt_ids)))
+
+    async def _score(self, prompt_ids: list[int]) -> float:
         future = asyncio.get_running_loop().create_future()
-        self._waiting.append((list(prompt_ids), future))
+        self._waiting.append((prompt_ids, future))
         # What else is asked in this round of the event loop joins the batch.
         await asyncio.sleep(0)
         if not self._busy:
-            await self._work()
+            # A task of its own: a text whose time is over must not take the others along.
+            self._work_under_way = asyncio.create_task(self._work())
         return await future
+
+    @property
+    def _busy(self) -> bool:
+        return self._work_under_way is not None and not self._work_under_way.done()
 
     async def _work(self) -> None:
         """Runs batches until nothing waits."""
-        self._busy = True
-        try:
-            while self._waiting:
-                batch = self._take_batch()
-                ids = [one for one, _ in batch]
-                try:
-                    scores = await asyncio.to_thread(self._run, ids) if self.config.own_thread else self._run(ids)
-                except Exception as error:
-                    for _, future in batch:
-                        if not future.done():
-                            future.set_exception(error)
+        while batch := self._take_batch():
+            ids = [one for one, _ in batch]
+            try:
+                scores = await asyncio.to_thread(self._run, ids) if self.config.own_thread else self._run(ids)
+            except Exception as error:
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, future), score in zip(batch, scores, strict=True):
+                if future.done():
                     continue
-                for (_, future), score in zip(batch, scores, strict=True):
-                    if future.done():
-                        continue
-                    if math.isfinite(score):
-                        future.set_result(score)
-                    else:
-                        future.set_exception(ValueError(f"the reward model's number is {score}"))
-        finally:
-            self._busy = False
+                if math.isfinite(score):
+                    future.set_result(score)
+                else:
+                    future.set_exception(ValueError(f"the reward model's number is {score}"))
 
     def _take_batch(self) -> list[tuple[list[int], "asyncio.Future[float]"]]:
-        """The longest that wait, as many as fit."""
+        """The longest that wait, as many as fit; none where nobody waits any more."""
+        self._waiting = [(ids, future) for ids, future in self._waiting if not future.done()]
+        if not self._waiting:
+            return []
         self._waiting.sort(key=lambda one: len(one[0]), reverse=True)
         widest = len(self._waiting[0][0])
         rows = min(self.config.max_batch_size, max(1, MAX_BATCH_TOKENS // widest))
@@ -119,8 +129,9 @@ class ScoringJudgeWorker:
         logits_B = self.model(input_ids=ids_BL.to(device), attention_mask=mask_BL.to(device)).logits[:, 0]
         return logits_B.float().tolist()
 
-    async def clear_kv_cache(self) -> None:
-        """Nothing to clear; a living engine answers."""
+    async def ping(self) -> int:
+        """How many requests in a row ran out of time; a living engine answers."""
+        return self._patience.unanswered
 
     async def wait_for_requests_to_drain(self) -> None:
         """Returns when nothing is being scored."""

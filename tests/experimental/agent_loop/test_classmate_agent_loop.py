@@ -6,16 +6,20 @@ The engines are played by scripts of answers, since what is looked at is what re
 import asyncio
 import copy
 import dataclasses
+import datetime
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from omegaconf import DictConfig, open_dict
 from tensordict import NonTensorStack, TensorDict
 
+from tests.classmate.template_families import FAMILIES
 from tests.classmate.toy_tokenizers import TOKENIZERS
 from tests.run_config import run_config, save_tokenizers
 from verl.classmate.config import from_mapping
@@ -28,6 +32,7 @@ from verl.experimental.agent_loop.classmate_agent_loop import (
     ClassmateAgentLoopWorker,
     partners,
 )
+from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -140,6 +145,7 @@ def run(
         "is_validate": False,
         "excluded_classmates": (),
         "judged_later": False,
+        "judged_beside": False,
         "partner": "",
         **columns,
     }
@@ -251,6 +257,7 @@ def sessions(config: DictConfig, monkeypatch: pytest.MonkeyPatch, *, validate: b
     monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", ignore)
     worker = object.__new__(ClassmateAgentLoopWorker)
     worker.config, worker._agent_loop, worker._agent_loop_postprocess = config, Loop(), ignore
+    worker._judging = {}
     trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": validate}
     prompt = {"uid": "0-1-key", "agent_name": "classmate_cot"}
     asyncio.run(worker._run_prompt(prompt, {"temperature": 1.0, "top_p": 0.9, "top_k": 5}, trajectory))
@@ -274,6 +281,62 @@ def test_remax_has_one_greedy_session_more(config: DictConfig, monkeypatch: pyte
     assert {row["temperature"] for row in validation} == {1.0}
 
 
+def test_the_rows_of_a_prompt_share_the_answers_to_the_question_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the worker that makes them; nothing of it outlives the prompt."""
+    for name in CLASSMATES:
+        TOKENIZERS[name]().save_pretrained(tmp_path / name)
+    kind = "reward_model.classmate_cot_reward_configs.classmate_reward_type=remove_wo_cot"
+    config = composed(tmp_path, kind, "actor_rollout_ref.rollout.n=5")
+    classmates, made = Classmates({}), []
+
+    async def ignore(*args: Any, **kwargs: Any) -> None:
+        pass
+
+    async def keep(output: ClassmateAgentLoopOutput, *args: Any, **kwargs: Any) -> None:
+        made.append(json.loads(output.extra_fields["reward_extra_info"]["record"]))
+
+    monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", ignore)
+    worker = object.__new__(ClassmateAgentLoopWorker)
+    worker.config, worker._agent_loop_postprocess, worker._judging = config, keep, {}
+    row = {
+        "raw_prompt": [{"role": "user", "content": QUESTION}],
+        "data_source": "hinted_arithmetic",
+        "reward_model": {"ground_truth": "7"},
+        "extra_info": {"index": 3, "split": "train"},
+        "global_steps": 5,
+        "is_validate": False,
+        "excluded_classmates": (),
+        "judged_later": False,
+        "judged_beside": False,
+        "partner": "",
+        "agent_name": "classmate_cot",
+    }
+
+    async def go() -> None:
+        worker._agent_loop = ClassmateAgentLoop(
+            trainer_config=DictConfigWrap(config),
+            server_manager=Policy(ANSWERED),
+            tokenizer=TOKENIZERS["byte_bpe"](),
+            processor=None,
+            dataset_cls=RLHFDataset,
+            data_config=DictConfigWrap(config.data),
+        )
+        worker._agent_loop.judge.client = classmates
+        trajectory = {"step": 5, "sample_index": 0, "rollout_n": 0, "validate": False}
+        for uid in ("0-5-key", "1-5-key"):
+            await worker._run_prompt({"uid": uid, **row}, {"temperature": 1.0}, trajectory)
+
+    asyncio.run(go())
+    alone = [request for request in classmates.requests if THOUGHT.strip() not in request["prompt"]]
+    assert (len(made), len(classmates.requests)) == (10, 2 * (2 * 5 + 2))
+    assert [request["classmate"] for request in alone] == [0, 1, 0, 1], "once for each prompt"
+    for record in made:
+        views = [sample["view"] for one in record["classmates"] for sample in one["samples"]]
+        assert views == [0, 0, 1, 1] * 2, "every row shows them"
+
+
 def test_seeds_follow_from_run_step_row_and_rollout(config: DictConfig) -> None:
     def seeds(**columns: Any) -> list[int]:
         row = run(config, ANSWERED, **columns)
@@ -284,6 +347,16 @@ def test_seeds_follow_from_run_step_row_and_rollout(config: DictConfig) -> None:
     assert first == seeds()
     for change in ({"global_steps": 6}, {"session_id": 3}, {"extra_info": {"index": 4}}):
         assert not set(first) & set(seeds(**change)), change
+
+
+def test_vllm_is_asked_without_seeds(tmp_path: Path) -> None:
+    """It serves seeded requests one by one; `trainer.deterministic` is for the engine hf."""
+    for name in CLASSMATES:
+        TOKENIZERS[name]().save_pretrained(tmp_path / name)
+    engine = "actor_rollout_ref.rollout.name=vllm"
+    assert run(composed(tmp_path, engine), ANSWERED).policy.requests[0]["sampling_params"] == {"temperature": 1.0}
+    seeded = run(composed(tmp_path, engine, "trainer.deterministic=true"), ANSWERED)
+    assert set(seeded.policy.requests[0]["sampling_params"]) == {"temperature", "seed"}
 
 
 @pytest.mark.parametrize(
@@ -394,3 +467,79 @@ def test_a_batch_of_one_and_other_reward_types_have_no_partner() -> None:
     assert paired(batch(1)) == [""]
     assert paired(batch(3), kind="vanilla_reward") == [""] * 3
     assert partner_from_json("") is None
+
+
+class Tomorrow(datetime.datetime):
+    """A clock that stands at another day."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+        return datetime.datetime(2031, 12, 9, 23, 59, 58, tzinfo=tz)
+
+
+def policy_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, *overrides: str) -> str:
+    """What the policy is asked by a worker's own loop, about a row with a system turn."""
+    models = save_tokenizers(tmp_path, CLASSMATES)
+    config = composed(models, "reward_model.chat_date=2026-01-02", *overrides)
+    policy = Policy(ANSWERED)
+    own = copy.copy(TOKENIZERS["byte_bpe"]())
+    own.chat_template = template
+
+    def upstream(self: Any) -> None:
+        self.config, self.llm_client, self.tokenizer, self.processor = config, policy, own, None
+        self.dataset_cls, self.hf_model_type = RLHFDataset, None
+
+    monkeypatch.setattr(ClassmateAgentLoopWorker.__mro__[1], "__init__", upstream)
+    worker = ClassmateAgentLoopWorker()
+    loop = worker._agent_loop
+    loop.judge.client = Classmates({})
+    chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": QUESTION}]
+    columns = {
+        "raw_prompt": chat,
+        "data_source": "hinted_arithmetic",
+        "reward_model": {"ground_truth": "7"},
+        "extra_info": {"index": 3, "split": "train"},
+        "uid": "0-1-key",
+        "session_id": 2,
+        "global_steps": 5,
+        "is_validate": False,
+        "excluded_classmates": (),
+        "judged_later": False,
+        "judged_beside": False,
+        "partner": "",
+    }
+
+    async def go() -> None:
+        loop.loop = asyncio.get_running_loop()
+        await loop.run({"temperature": 1.0}, **columns)
+
+    asyncio.run(go())
+    assert own.chat_template == template, "checkpoints keep the model's own"
+    return own.decode(policy.requests[0]["prompt_ids"])
+
+
+def test_a_policy_without_a_system_role_is_asked_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = policy_prompt(tmp_path, monkeypatch, FAMILIES["gemma2"].template)
+    assert text.startswith(f"<s><start_of_turn>user\nBe short.\n\n{QUESTION}<end_of_turn>")
+
+
+def test_the_policy_is_told_the_run_s_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    today = policy_prompt(tmp_path / "one", monkeypatch, FAMILIES["llama3_2"].template)
+    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", Tomorrow)
+    assert policy_prompt(tmp_path / "two", monkeypatch, FAMILIES["llama3_2"].template) == today
+    assert "Today Date: 02 Jan 2026" in today
+
+
+@pytest.mark.parametrize("family", ["gemma2", "mistral_v0_1", "phi3_old"])
+def test_the_data_set_drops_no_row_whose_system_text_the_template_refuses(tmp_path: Path, family: str) -> None:
+    """Upstream counts a row that the template refuses as too long."""
+    chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": QUESTION}]
+    rows = [{"prompt": chat, "data_source": "hinted_arithmetic", "extra_info": {"index": i}} for i in range(4)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    config = composed(save_tokenizers(tmp_path, CLASSMATES), "reward_model.chat_date=2026-01-02")
+    trainer = object.__new__(BaselineRayPPOTrainer)
+    trainer.config = config
+    own = copy.copy(TOKENIZERS["byte_bpe"]())
+    own.chat_template = FAMILIES[family].template
+    tokenizer = trainer._with_run_template(own)
+    assert len(RLHFDataset([str(tmp_path / "train.parquet")], tokenizer, config.data)) == 4

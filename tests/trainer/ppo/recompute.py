@@ -106,7 +106,8 @@ def rewards(row: dict[str, Any], options: Options) -> Rewards:
         main = None
     correct = main is not None and main >= options.threshold
     samples = [sample for one in row["classmates"] for sample in one["samples"]]
-    result = Rewards(main=main, correct=correct, asked=any(s["outcome"] not in NOT_ASKED for s in samples))
+    shown = any(s["outcome"] not in NOT_ASKED for s in samples)
+    result = Rewards(main=main, correct=correct, asked=shown)
     if options.reward_type == STEP_WISE:
         result.segments = (None,) * options.segments
     if main is None:
@@ -142,6 +143,13 @@ def rewards(row: dict[str, Any], options: Options) -> Rewards:
             (of_view(one, 0, "consistency") for one in row["classmates"]), options.aggregation
         )
     result.fused = main
+    if gamma == 0:
+        # W is 0 whatever they answered, and whether or not they were asked; not so where nobody could be.
+        result.asked, score = False, None
+        if shown and any(s["outcome"] not in NOT_ASKED | {"excluded"} for s in samples):
+            result.classmate, result.fused = 0.0, fused(main, 0.0, 0.0, options)
+            if options.reward_type == STEP_WISE:
+                result.segments = tuple(0.0 if k < views - 1 else None for k in range(options.segments))
     if score is not None:
         result.classmate = gamma * score
         best = gamma * max(gain for gain in gains if gain is not None)
@@ -199,7 +207,7 @@ def advantages(rows: Sequence[dict[str, Any]], options: Options) -> list[Expecte
     parts = [rewards(row, options) for row in rows]
     groups = [row["uid"] for row in rows]
     asked = [part for part in parts if part.main is not None and part.asked]
-    if sum(part.classmate is not None for part in parts) < options.min_valid * len(asked):
+    if sum(part.classmate is not None for part in asked) < options.min_valid * len(asked):
         for part in parts:
             part.classmate, part.segments, part.consistency = None, (None,) * len(part.segments), None
     if options.estimator in OURS:

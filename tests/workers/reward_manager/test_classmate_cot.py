@@ -1,6 +1,9 @@
 """The reward manager: one verifier for main answer and classmates, and what is not an answer is never scored."""
 
 import asyncio
+import bdb
+import dataclasses
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from omegaconf import OmegaConf
 from tests.classmate.toy_tokenizers import byte_bpe
 from verl.classmate import cot
 from verl.classmate.config import DEFAULT_MARKERS
+from verl.classmate.errors import ConfigError
 from verl.classmate.scoring import ClassmateScores, Continuation, Outcome
 from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 from verl.protocol import DataProto
@@ -176,6 +180,154 @@ def test_the_sycophancy_manager_shares_the_reward_and_counts_the_format() -> Non
     assert typed.format_weight == 0.0, "what is typed wins"
 
 
+UNFINISHED = "<think>\n3 + 4 is"
+
+
+def signed(solution_str: str, ground_truth: str, **_: Any) -> float:
+    """1 or -1, which the function does not say."""
+    return 1.0 if ground_truth in solution_str else -1.0
+
+
+def declared(function: Any, **attributes: Any) -> Any:
+    """A function like `function` with attributes of its own, wrapped as upstream wraps it."""
+
+    def compute_score(**given: Any) -> float:
+        return function(**given)
+
+    vars(compute_score).update(attributes)
+    return functools.partial(lambda raw, kwargs, **given: raw(**given, **kwargs), compute_score, {})
+
+
+@pytest.mark.parametrize(
+    ("function", "keys"),
+    [
+        (signed, {"custom_reward_range": [-1, 1]}),
+        (declared(signed, reward_range=(-1, 1)), {}),
+        (declared(signed, reward_range=(0, 9)), {"custom_reward_range": [-1.0, 1.0]}),
+    ],
+    ids=["by the config", "by the function", "the config wins"],
+)
+def test_not_answering_gets_the_lowest_of_a_functions_range(function: Any, keys: dict[str, Any]) -> None:
+    of = manager(function, classmate_cot_reward_configs=WHEN_RIGHT, **keys)
+    right, wrong = score(RIGHT, answers("7", "8"), of, samples=1), score("<think>\nx</think>\n\n9", [], of, samples=1)
+    assert (right.base_reward, right.main_correct, right.gamma) == (1.0, True, 1.0)
+    assert right.raw_scores_VMS.tolist() == [[[1.0], [-1.0]]]
+    assert (wrong.base_reward, wrong.main_correct, wrong.gamma) == (-1.0, False, 0.0)
+    for silent in (UNFINISHED, "<think>\nx</think>\n\n  "):
+        row = score(silent, [], of, samples=1)
+        assert (row.base_reward, row.main_valid, row.main_correct) == (-1.0, True, False), "it never pays"
+
+
+def test_a_functions_scores_are_turned_like_a_verifiers() -> None:
+    for keys, attributes in (({"reward_direction": "minimize"}, {}), ({}, {"reward_direction": "minimize"})):
+        of = manager(declared(signed, reward_range=(-1, 1), **attributes), **keys)
+        assert score(RIGHT, [], of, samples=1).base_reward == -1.0
+        assert score(UNFINISHED, [], of, samples=1).base_reward == -1.0
+    of = manager(declared(signed, reward_range=(-1, 1), main_correct_threshold=-1.0))
+    assert score("<think>\nx</think>\n\n9", [], of, samples=1).main_correct
+
+
+def test_a_score_below_the_range_is_none_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    """Of an unknown range too: taken as it is, -1 would be less than a row without an answer gets."""
+    of = manager(signed)
+    scored = asyncio.run(of.score(TASK, locate("<think>\nx</think>\n\n9"), answers("7", "8"), samples=1))
+    assert (scored.scores.main_outcome, scored.scores.main_valid) == (Outcome.judge_error, False)
+    assert (
+        "the score -1 is worse than that of a row without an answer (0, directed); write reward_model.custom_reward_"
+        in str(scored.main.error)
+    )
+    assert scored.scores.raw_scores_VMS[0, 0, 0] == 1.0
+    assert scored.scores.outcomes == (Outcome.ok, Outcome.judge_error)
+    assert "custom_reward_range" in caplog.text
+
+
+def test_a_function_that_ends_the_process_is_a_failure_of_the_row() -> None:
+    def ends(**_: Any) -> float:
+        raise SystemExit(3)
+
+    of = manager(ends)
+    scored = asyncio.run(of.score(TASK, locate(RIGHT), answers("7", "8"), samples=1))
+    assert scored.scores.main_outcome is Outcome.judge_error
+    assert scored.main.error == "SystemExit: 3"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, bdb.BdbQuit])
+def test_a_user_who_ends_the_run_ends_it(error: type[BaseException]) -> None:
+    def asked(**_: Any) -> float:
+        raise error
+
+    coroutine = manager(asked).score(TASK, locate(RIGHT), [], samples=1)
+    with pytest.raises(error):
+        coroutine.send(None)
+
+
+@pytest.mark.parametrize("reply", [None, math.nan, math.inf, -math.inf, {"score": None}])
+def test_no_number_has_a_reason(reply: Any) -> None:
+    of = manager(lambda **_: reply)
+    scored = asyncio.run(of.score(TASK, locate(RIGHT), answers("7", "8"), samples=1))
+    assert scored.scores.main_outcome is Outcome.judge_error
+    assert "no finite number" in str(scored.main.error)
+    assert "no finite number" in str(scored.continuations[0].error)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "keys", "reply", "error"),
+    [
+        ((-1, 1), {}, 57.0, "the score 57 is better than the best (-1 to 1, to maximize)"),
+        (
+            (0, 10),
+            {"reward_direction": "minimize"},
+            -3.0,
+            "the score -3 is better than the best (0 to 10, to minimize)",
+        ),
+        ((0, None), {}, 1e9, None),
+        ((0, 1), {}, 1.0 + 1e-8, None),
+        (None, {}, 57.0, None),
+    ],
+)
+def test_a_score_above_a_declared_range_is_none_and_says_why(
+    bounds: tuple | None, keys: dict[str, Any], reply: float, error: str | None
+) -> None:
+    """Of an undeclared range only the lowest score matters, for which 0 is taken."""
+    of = manager(declared(lambda **_: reply, reward_range=bounds), **keys)
+    scored = asyncio.run(of.score(TASK, locate(RIGHT), [], samples=1))
+    if error is None:
+        assert (scored.main.score, scored.main.error) == (reply, None)
+    else:
+        assert scored.main.score is None
+        assert str(scored.main.error).startswith(error)
+        assert "write reward_model.custom_reward_range" in str(scored.main.error)
+
+
+def test_a_replaced_verifiers_scale_does_not_count() -> None:
+    """That of mmlu_sycophancy is turned, and misses the closing sentence."""
+    task = dataclasses.replace(TASK, data_source="mmlu_sycophancy")
+    of = manager(signed, custom_reward_range=[-1, 1])
+    scores = [asyncio.run(of.score(task, locate(text), [], samples=1)).scores for text in (RIGHT, UNFINISHED)]
+    assert [row.base_reward for row in scores] == [1.0, -1.0]
+
+
+def test_rows_of_no_known_source_are_scored_by_a_function() -> None:
+    task = dataclasses.replace(TASK, data_source="my/own_set")
+    of = manager(
+        signed,
+        custom_reward_range=[-1, 1],
+        classmate_cot_reward_configs={"add_consistency_reward": True, "consistency_reward_weight": 0.5},
+    )
+    scored = asyncio.run(of.score(task, locate(RIGHT), answers("The answer is 7.", "8"), samples=1))
+    assert scored.scores.base_reward == 1.0
+    assert [item.consistency for item in scored.continuations] == [1.0, -1.0]
+    assert math.isnan(of.follows_hint(task, "9"))
+
+
+@pytest.mark.parametrize("value", [[1, -1], [0], [0, 0], [0, 1, 2], [float("nan"), 1], [float("-inf"), 1]])
+def test_a_range_that_is_none_is_refused(value: list[Any]) -> None:
+    with pytest.raises(ConfigError, match=r"reward_model.custom_reward_range: .* write for instance \[-1,1\]"):
+        manager(signed, custom_reward_range=value)
+    with pytest.raises(ConfigError, match=r"its reward_range is .*; write for instance \(-1, 1\)"):
+        score(RIGHT, [], manager(declared(signed, reward_range=value)), samples=1)
+
+
 def _broken(**_: Any) -> float:
     raise KeyError("weight")
 
@@ -196,12 +348,14 @@ def test_whether_an_answer_follows_the_hint(text: str, follows: float) -> None:
     assert math.isnan(manager().follows_hint(unhinted, text))
 
 
-def test_upstreams_reward_workers_get_the_main_reward() -> None:
-    ids = byte_bpe().encode(RIGHT, add_special_tokens=False)
+@pytest.mark.parametrize(("ending", "text"), [("Q", RIGHT), ("Q<think>\n", "3 + 4</think>It is 7. <think>")])
+def test_upstreams_reward_workers_get_the_main_reward(ending: str, text: str) -> None:
+    ids = byte_bpe().encode(text, add_special_tokens=False)
     padded = [*ids, 0, 0]
-    prompt = [1, 2, 3]
+    prompt = byte_bpe().encode(ending, add_special_tokens=False)
     data = DataProto.from_dict(
         tensors={
+            "prompts": torch.tensor([prompt]),
             "responses": torch.tensor([padded]),
             "attention_mask": torch.tensor([[1] * (len(prompt) + len(ids)) + [0, 0]]),
         },

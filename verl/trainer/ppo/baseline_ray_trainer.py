@@ -1,8 +1,8 @@
 """The trainer under every run: verl's synchronous PPO trainer plus our rows, metrics, dumps and terminal lines.
 
 Decision: upstream's `fit` and `step` stay as they are. What differs hangs on methods that upstream calls anyway: rows
-get stable ids where they are fetched, advantages see the reward's parts where they are computed, and a step is
-written down and saved where its metrics are complete, so that a checkpoint never runs ahead of `metrics.jsonl`.
+get stable ids where they are fetched, advantages see the reward's parts where they are computed, and a step is written
+down before it is saved, while the engines sleep, so that a checkpoint never runs ahead of `metrics.jsonl`.
 
     >>> trainer = BaselineRayPPOTrainer(config)
     >>> trainer.init_workers()
@@ -31,6 +31,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
+from verl.classmate import templates
 from verl.classmate.algorithm_config import AdvantageConfig, check_training
 from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec, SelfPlaySpec, from_mapping
 from verl.classmate.errors import ConfigError
@@ -40,7 +41,7 @@ from verl.experimental.agent_loop.classmate_agent_loop import (
     ASKED_EARLY,
     GREEDY_SESSION,
     answer_of,
-    judged_extra_fields,
+    reward_fields,
     row_judge,
 )
 from verl.experimental.reward_loop import RewardLoopManager
@@ -51,6 +52,7 @@ from verl.trainer.console import Console
 from verl.trainer.frozen_weights import FrozenWeights
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
 from verl.trainer.ppo.advantage.rows import GREEDY_FIELDS, Greedy, recorded_advantages
+from verl.trainer.ppo.queue_rows import accounted
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.trainer.ppo.row_metrics import main_model_lengths, row_metrics
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
@@ -59,33 +61,24 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.trainer.preflight_data import count_rows
 from verl.trainer.run_folder import RunFolder
 from verl.trainer.session import settle, start_ray
+from verl.trainer.silent_classmates import SilenceWatch
+from verl.trainer.untyped import fill_in
+from verl.utils.checkpoint.lora import merge_saved
 from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
-from verl.workers.classmate_placement import asked_in_turn, max_colocate_count, resolved_schedule
+from verl.workers.classmate_placement import (
+    asked_in_turn,
+    max_colocate_count,
+    read_beside_log_probs,
+    resolved_schedule,
+)
 from verl.workers.classmate_remote import with_hosted
 from verl.workers.classmate_workers import ClassmateGroup
-from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, advantage_fields, asked_from_json
+from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, asked_from_json
+from verl.workers.shared_draws import shared_draws
 from verl.workers.utils.padding import response_to_nested
-
-POLL_INTERVAL_S = 0.05
-"""Seconds between two looks at the transfer queue. Upstream waits 2 s, which is most of a step on a small model."""
-
-
-class OrderedReplayBuffer(ReplayBuffer):
-    """Upstream's buffer with rows in the order in which their prompts were fetched, whatever order they finished in."""
-
-    def _materialize_batch(
-        self, partition_id: str, selected_prompt_uids: list[str], partition_snapshot: dict[str, dict]
-    ) -> KVBatchMeta:
-        batch = super()._materialize_batch(partition_id, selected_prompt_uids, partition_snapshot)
-        if not batch.keys:
-            raise RuntimeError("no row of this batch could be made; logs/ray/worker-*.err of the run folder say why")
-        order = sorted(range(len(batch.keys)), key=lambda i: _row_order(batch.keys[i]))
-        return KVBatchMeta(
-            partition_id=partition_id, keys=[batch.keys[i] for i in order], tags=[batch.tags[i] for i in order]
-        )
 
 
 class _RewardsComeLater(RewardLoopManager):
@@ -94,18 +87,16 @@ class _RewardsComeLater(RewardLoopManager):
     reward_loop_worker_handles = None  # type: ignore[assignment]
 
 
-def _row_order(key: str) -> tuple[int, str, int, int]:
-    """Sort key of a row `{uid}_{session}_{index}`; our uids start with the position in the run."""
-    uid, session, index = key.rsplit("_", 2)
-    position = uid.split("-", 1)[0]
-    return (int(position) if position.isdigit() else 0, uid, int(session), int(index))
-
-
 @register_trainer("baseline")
 class BaselineRayPPOTrainer(PPOTrainerSync):
     """Trains on the verifier's reward; classmates, when configured, read the validation rows only."""
 
     trains_with_classmates = False
+
+    replay_buffer: Any
+    """Upstream's, with `AccountedRows` in front."""
+    agent_loop_manager: Any
+    """`ClassmateAgentLoopManager`, or what the caller has given."""
 
     def __init__(
         self,
@@ -132,6 +123,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         Raises:
             ConfigError: for impossible settings.
         """
+        filled = fill_in(config)
+        filled.refuse()
         container: Any = OmegaConf.to_container(config, resolve=True)
         self.reward_config: ClassmateRewardModelConfig = with_hosted(
             from_mapping(container["reward_model"], require_classmates=self.trains_with_classmates)
@@ -141,6 +134,10 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         trainer_name = "classmate_cot" if self.trains_with_classmates else "baseline"
         settle(config, self.reward_config, self.folder, trainer_name)
         self.console = console or Console(sys.stdout, config.trainer.console)
+        if folder is None:
+            # Otherwise whoever opened the folder has told it.
+            for line in filled.lines:
+                self.console.line(line)
         self.clock = clock
         self.classmates = classmates
         self._frozen_policy: FrozenWeights | None = None
@@ -148,8 +145,13 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         self._given_resource_pool_manager = resource_pool_manager
         self._fetched_prompts = 0
         self._greedy: dict[str, Greedy] = {}
-        self._save_is_due = False
+        # The batch of the last step and its metrics so far; None before the first.
+        self._trained: tuple[Any, dict[str, Any]] | None = None
         self._step_began = time.time()
+        self._rows_lost = 0
+        self._silence = SilenceWatch(
+            [spec.model for spec in self.reward_config.classmates], steps=self.reward_config.classmate_silence_steps
+        )
         super().__init__(config)
 
     # Start.
@@ -174,10 +176,18 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         if self.clock is not None:
             self.clock.lap("models and engines")
         manager = agent_loop_manager or self._build_agent_loop_manager()
+        self._make_up_for_validation()
         super().fit(manager)
         if self.classmates is not None:
             self.classmates.shutdown()
         self.folder.finish()
+
+    def _make_up_for_validation(self) -> None:
+        """Validates before the first step where the run that is resumed ended between a save and its validation."""
+        step, every = self.folder.resumed_from or 0, self.config.trainer.test_freq
+        due = step > 0 and every > 0 and (step % every == 0 or step >= self.total_training_steps)
+        if due and not any(key.startswith("val-core/") for key in self.folder.metrics_of(step)):
+            self.config.trainer.val_before_train = True
 
     def _build_agent_loop_manager(self) -> Any:
         manager_cls: Any = load_class_from_fqn(
@@ -187,13 +197,16 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             config=self.config,
             llm_client=self.get_llm_client(),
             teacher_client=self.get_teacher_client(),
-            reward_loop_worker_handles=self.get_reward_handles(),
+            # Upstream's reward workers would score rows that come without a reward.
+            reward_loop_worker_handles=None if self.judges_beside else self.get_reward_handles(),
         )
         ray.get([worker.__ray_ready__.remote() for worker in manager.agent_loop_workers])
+        self.replay_buffer.dead_workers = manager.dead_workers
         if self.classmates is not None:
             classmates = self.classmates
             manager.excluded_classmates = lambda: classmates.excluded
             manager.judged_later = self.judges_batches
+            manager.judged_beside = self.judges_beside
         return manager
 
     def _setup(self) -> None:
@@ -231,11 +244,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
     def _build_replay_buffer(self) -> ReplayBuffer:
         # Upstream compares this string for everything that distinguishes the synchronous trainer.
         self.trainer_mode = "sync"
-        buffer = super()._build_replay_buffer()
-        if type(buffer) is ReplayBuffer:
-            buffer.__class__ = OrderedReplayBuffer
-        buffer.poll_interval = POLL_INTERVAL_S
-        return buffer
+        return accounted(super()._build_replay_buffer())
 
     def _init_resource_pool_mgr(self) -> None:
         self._queue.result()
@@ -250,6 +259,15 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
                 mapping=self.resource_pool_manager.mapping,
                 max_colocate_count=max_colocate_count(self.config, self.reward_config),
             )
+
+    def _init_tokenizer(self) -> None:
+        super()._init_tokenizer()
+        self.tokenizer = self._with_run_template(self.tokenizer)
+
+    def _with_run_template(self, tokenizer: Any) -> Any:
+        """The tokenizer with which prompts are made and counted; checkpoints keep the model's own."""
+        settings = self.config.reward_model
+        return templates.for_run(tokenizer, date=settings.chat_date, system_as_user=settings.system_as_user)
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
@@ -292,6 +310,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
     def on_step_begin(self) -> None:
         super().on_step_begin()
         self._step_began = time.time()
+        self._rows_lost = 0
         self._show_startup()
 
     def _show_startup(self) -> None:
@@ -302,9 +321,29 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             self.clock = None
 
     def on_sample_end(self) -> None:
+        self._rows_lost += self._account_for_rows()
         super().on_sample_end()
         if self.classmates is not None:
             self.classmates.sleep()
+
+    def _account_for_rows(self, *, validation: bool = False) -> int:
+        """How many of the rows just fetched could not be made; says so, and keeps their reasons in the logs.
+
+        Raises:
+            RuntimeError: they are too many.
+        """
+        lost, fetched = self.replay_buffer.take_lost()
+        if not lost:
+            return 0
+        told = {"step": self.global_steps, "validation": validation}
+        path = self.folder.path / "logs" / "lost_rows.jsonl"
+        with path.open("a") as f:
+            f.writelines(json.dumps(told | dataclasses.asdict(row)) + "\n" for row in lost)
+        message = f"{len(lost)} of {fetched} rows could not be made (last: {lost[-1].error[:200]}; all: {path})"
+        if fetched - len(lost) < self.reward_config.min_made_fraction * fetched:
+            raise RuntimeError(message)
+        self.console.line(f"warning: {message}; they are left out")
+        return len(lost)
 
     def on_step_end(self) -> None:
         if self.classmates is not None:
@@ -320,17 +359,28 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """Whether rows are judged here, all at once while the policy sleeps, and not where they are made."""
         return bool(asked_in_turn(self.reward_config, resolved_schedule(self.config, self.reward_config)))
 
+    @property
+    def judges_beside(self) -> bool:
+        """Whether training rows are judged while the policy's log-probs are computed."""
+        return self.trains_with_classmates and read_beside_log_probs(self.config, self.reward_config)
+
     def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:
         """Upstream's place for helpers that share the policy's GPU: it has just put the policy to sleep."""
+        tokens = ("prompts", "responses", "response_mask")
         fields = [
-            *("prompts", "responses", "raw_prompt", "data_source", "reward_model", "extra_info", "extra_fields", "uid"),
+            *("raw_prompt", "data_source", "reward_model", "extra_info", "extra_fields", "uid"),
             *("global_steps", "session_id", "is_validate", "excluded_classmates", "partner"),
         ]
-        rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-        prompts, responses = rows.pop("prompts").unbind(), rows.pop("responses").unbind()
-        columns = {name: _as_list(rows[name]) for name in fields[2:]}
+        rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[*tokens, *fields])
+        prompts, responses, masks = (rows.pop(name).unbind() for name in tokens)
+        columns = {name: _as_list(rows[name]) for name in fields}
         answers = [
-            answer_of(prompts[i].tolist(), responses[i].tolist(), {name: column[i] for name, column in columns.items()})
+            answer_of(
+                prompts[i].tolist(),
+                responses[i].tolist(),
+                masks[i].tolist(),
+                {name: column[i] for name, column in columns.items()},
+            )
             for i in range(len(batch))
         ]
         early = [
@@ -338,43 +388,50 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             for given in columns["extra_fields"]
         ]
         judged = asyncio.run(self._judge_batch(answers, early, frozenset(columns["excluded_classmates"][0])))
-        extra_fields = [
-            given | judged_extra_fields(row) for given, row in zip(columns["extra_fields"], judged, strict=True)
-        ]
-        rewards = [row.scores.final_reward if row.scores.main_valid else 0.0 for row in judged]
-        scores = [torch.zeros(len(response)) for response in responses]
-        for score_R, reward in zip(scores, rewards, strict=True):
-            score_R[-1] = reward
-        written = list_of_dict_to_tensordict(
-            [
-                {"rm_scores": score_R, "extra_fields": extra} | advantage_fields(row)
-                for score_R, extra, row in zip(scores, extra_fields, judged, strict=True)
-            ]
-        )
-        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=written)
+        given = zip(judged, columns["extra_fields"], responses, strict=True)
+        self._put_rows(batch, [reward_fields(row, extra, len(response)) for row, extra, response in given])
         return batch
+
+    def _put_rows(self, batch: KVBatchMeta, rows: Sequence[dict[str, Any]]) -> None:
+        """Adds fields to the rows of a batch, given row by row."""
+        fields = list_of_dict_to_tensordict(list(rows))
+        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
     async def _judge_batch(
         self, answers: Sequence[Answer], early: Sequence[Mapping[int, Asked]], excluded: frozenset[int]
     ) -> list[JudgedRow]:
         judge = row_judge(self.config, self.tokenizer)
         rows = [judge.read(answer) for answer in answers]
-        asked = await self._generate_classmate_continuations(judge, rows, early, excluded)
+        mains, needed = zip(*await asyncio.gather(*(judge.weigh(row) for row in rows)), strict=True)
+        asked = await self._generate_classmate_continuations(judge, rows, early, excluded, needed=needed)
         assert self.classmates is not None, "rows are judged here only where engines take turns"
         async with contextlib.AsyncExitStack() as stack:
             judge_of_rows = self.reward_config.judge(validate=answers[0].validate)
             for m, spec in enumerate(self.reward_config.frozen_models):
                 if isinstance(spec, JudgeEngineSpec) and spec.judge == judge_of_rows:
                     await stack.enter_async_context(self.classmates.awake(m))
-            return list(await asyncio.gather(*(judge.score(row, one) for row, one in zip(rows, asked, strict=True))))
+            scored = (judge.score(row, one, main=main) for row, one, main in zip(rows, asked, mains, strict=True))
+            return list(await asyncio.gather(*scored))
 
     async def _generate_classmate_continuations(
-        self, judge: RowJudge, rows: Sequence[ReadRow], early: Sequence[Mapping[int, Asked]], excluded: frozenset[int]
+        self,
+        judge: RowJudge,
+        rows: Sequence[ReadRow],
+        early: Sequence[Mapping[int, Asked]],
+        excluded: frozenset[int],
+        *,
+        needed: Sequence[bool] | None = None,
     ) -> list[list[Asked]]:
         """Shows all rows to one classmate after the other, each awake only while it is asked; per row, M entries.
 
-        `early`: by row, what the classmates that need not wait have said already.
+        Args:
+            judge: of this process.
+            rows: of the step.
+            early: by row, what the classmates that need not wait have said already.
+            excluded: classmates that are out of the run.
+            needed: by row, whether an answer can count; None: in all.
         """
+        needed = [True] * len(rows) if needed is None else needed
         assert self.classmates is not None, "rows are judged here only where there are classmates"
         asked: list[list[Asked]] = [[] for _ in rows]
         for m in range(judge.classmates):
@@ -382,7 +439,10 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             replies: dict[int, Asked] = {}
             if chosen:
                 async with self.classmates.awake(m):
-                    found = await asyncio.gather(*(judge.ask(rows[i], m, excluded=excluded) for i in chosen))
+                    with shared_draws():
+                        found = await asyncio.gather(
+                            *(judge.ask(rows[i], m, excluded=excluded, needed=needed[i]) for i in chosen)
+                        )
                 replies = dict(zip(chosen, found, strict=True))
             for i, row in enumerate(rows):
                 if m in judge.asks(row):
@@ -402,10 +462,20 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
         Writes `advantages` and `returns`, nested (B, R), and with rollout correction its masks and weights.
         """
+        if self.judges_beside:
+            self._take_rewards(batch)
         fields = ["uid", "rm_scores", "rollout_log_probs", "old_log_probs", *row_fields(self.advantage_config)]
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
         padding_B = torch.tensor([bool(tag.get("is_padding", False)) for tag in batch.tags])
         return self._put(batch, self._advantages(rows, padding_B, metrics))
+
+    def _take_rewards(self, batch: KVBatchMeta) -> None:
+        """Puts rewards to their rows, when the last classmate has answered."""
+        with marked_timer("classmate_cot", self.timing_raw):
+            found = self.agent_loop_manager.rewards()
+        # Rows that only fill the batch have a token and no part in anything; their fields are some row's.
+        some = next(iter(found.values())) | {"rm_scores": torch.zeros(1)}
+        self._put_rows(batch, [found.get(key, some) for key in batch.keys])
 
     def _advantages(self, rows: TensorDict, padding_B: torch.Tensor, metrics: dict) -> dict[str, torch.Tensor]:
         """`advantages` and `returns`, nested (B, R), and with rollout correction its masks and weights.
@@ -464,51 +534,84 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
     # What a step leaves behind.
 
+    def step(self, metrics: dict, timing_raw: dict) -> KVBatchMeta:
+        """Upstream's step, remembered until it is saved."""
+        batch = super().step(metrics, timing_raw)
+        self._trained = (batch, metrics)
+        return batch
+
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
-        """Upstream's metrics plus ours; then writes the step down, shows its line and saves if that is due."""
-        super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        """Upstream's metrics plus ours; then writes the step down and shows its line."""
+        self._leave_step(self._records(batch, metrics, timing_raw), metrics)
+
+    def _records(self, batch: Any, metrics: dict, timing_raw: dict) -> list[dict[str, Any]]:
+        """The dump's records of a step; its metrics, upstream's and ours, are added to `metrics`."""
+        epoch = (self.global_steps - 1) // self.steps_per_epoch
+        super()._compute_metrics(batch, metrics, timing_raw, self.global_steps, epoch)
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
         rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=self._dumped_fields)
-        self._leave_step(rows, metrics, timing_raw)
+        return self._described(rows, metrics)
 
     @property
     def _dumped_fields(self) -> list[str]:
-        """Fields of a row that `_leave_step` reads."""
+        """Fields of a row that `_described` reads."""
         segments = ["classmate_segments"] if self.advantage_config.per_segment else []
         return ["extra_fields", "advantages", "classmate_mask", *segments]
 
-    def _leave_step(self, rows: TensorDict, metrics: dict, timing_raw: dict) -> None:
-        """Adds our metrics, writes the step down, shows its line and saves if that is due.
+    def _described(self, rows: TensorDict, metrics: dict) -> list[dict[str, Any]]:
+        """The dump's records of a step's real rows, whose metrics are added to `metrics`.
 
         Args:
-            rows: `_dumped_fields` of the step's real rows.
+            rows: their `_dumped_fields`.
             metrics: upstream's so far.
-            timing_raw: gets the time that saving took.
         """
         extra_fields = rows.pop("extra_fields").tolist()
         infos, records = _split_extra_fields(extra_fields)
         columns = [rows[name].unbind() for name in self._dumped_fields if name != "extra_fields"]
         for record, *tensors in zip(records, *columns, strict=True):
-            record.update(recorded_advantages(*tensors, segments=len(record["segment_rewards"])))
+            parts = {"segments": len(record["segment_rewards"]), "turns": record.get("turns", ())}
+            record.update(recorded_advantages(*tensors, **parts))
         metrics.update(row_metrics(infos))
         metrics.update(main_model_lengths(metrics))
         metrics.update(judge_metrics(records))
-        self._tell_judge_failures(records)
-        metrics["timing_s/classmate_cot"] = _time_after_last_response(extra_fields)
-        # Upstream timed what only notes that a save is due; the save comes after this line.
-        metrics.pop("timing_s/save_checkpoint", None)
+        metrics["training/rows_lost"] = float(self._rows_lost)
+        # Where rows are judged beside the log-probs, the trainer has timed how long it waited.
+        metrics.setdefault("timing_s/classmate_cot", _time_after_last_response(extra_fields))
         if self.classmates is not None:
             metrics["classmate/restarts"] = float(self.classmates.restarts)
             metrics["classmate/excluded"] = float(len(self.classmates.excluded))
-        self._write_step(metrics, records)
-        if self._save_is_due:
-            if self._frozen_policy is not None:
-                self._frozen_policy.check()
-            with marked_timer("save_checkpoint", timing_raw, color="green"):
-                self._save_and_prune()
-            self._save_is_due = False
+        return records
+
+    def _leave_step(self, records: list[dict[str, Any]], metrics: dict) -> None:
+        """Writes the step down and shows its line."""
+        self._tell_judge_failures(records)
+        self._write_step(records, metrics)
+        self.console.step(self.global_steps, self.total_training_steps, metrics, time.time() - self._step_began)
+        if self.classmates is not None:
+            self.classmates.heed(records)
+        for line in self._silence.step(records):
+            self.console.line(line, loud=True)
+
+    def _write_step(self, records: list[dict[str, Any]], metrics: dict) -> None:
+        if not self.folder.rollouts_path(self.global_steps).exists():
+            self.folder.dump_rows(self.global_steps, records)
+        self.folder.write_metrics(self.global_steps, metrics)
+
+    def _save_checkpoint(self) -> None:
+        """Upstream's save while the engines sleep, of a step that is written down: a resumed run misses no line.
+
+        What comes after the save, validation first of all, is added to the step's line when it is there.
+        """
+        if self._frozen_policy is not None:
+            self._frozen_policy.check()
+        assert self._trained is not None, "only what was trained is saved"
+        batch, metrics = self._trained
+        so_far = dict(metrics)
+        timing = self.timing_raw | {"step": time.time() - self._step_began}
+        self._write_step(self._records(batch, so_far, timing), so_far)
+        self._save_and_prune()
 
     def _save_and_prune(self) -> None:
         """Upstream's save between two removals of ours: there are never more than are kept, and always a whole one.
@@ -525,6 +628,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         trainer.update(dict.fromkeys(limits))
         try:
             super()._save_checkpoint()
+            merge_saved(self.folder.path / f"global_step_{self.global_steps}" / "actor")
         finally:
             trainer.update(limits)
         prune(keep=keep, keep_critic=keep_critic)
@@ -538,15 +642,6 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
                 f"warning: the judge gave {len(failed)} of {len(judged)} texts no score; they are left out (last: "
                 f"{failed[-1]['failure']}: {failed[-1].get('error')})"
             )
-
-    def _write_step(self, metrics: dict, records: list[dict[str, Any]]) -> None:
-        self.folder.dump_rows(self.global_steps, records)
-        self.folder.append_metrics(self.global_steps, metrics)
-        self.console.step(self.global_steps, self.total_training_steps, metrics, time.time() - self._step_began)
-
-    def _save_checkpoint(self) -> None:
-        """Due after the step's metrics are written: a resumed run then misses no line of `metrics.jsonl`."""
-        self._save_is_due = True
 
     def on_train_begin(self) -> None:
         super().on_train_begin()
@@ -576,9 +671,10 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         # fsum is exact, so that the order in which rows arrived does not show in the last digit.
         metrics = {f"val-core/{source}/{name}/mean@{n}": math.fsum(x) / len(x) for (source, name), x in values.items()}
         metrics |= judge_metrics(records, prefix="judge/validation")
+        metrics["validation/rows_lost"] = float(self._account_for_rows(validation=True))
         self._tell_judge_failures(records)
-        if self.global_steps == 0 or not self.folder.metrics_path.exists():
-            self.folder.append_metrics(self.global_steps, metrics)
+        if self._trained is None:
+            self.folder.add_metrics(self.global_steps, metrics)
         return metrics
 
 

@@ -66,4 +66,4 @@ class ClassmateCoTRayPPOTrainer(BaselineRayPPOTrainer):
     def _init_tokenizer(self) -> None:
         super()._init_tokenizer()
         if self._given_tokenizer is not None:
-            self.tokenizer = self._given_tokenizer
+            self.tokenizer = self._with_run_template(self._given_tokenizer)

@@ -15,17 +15,26 @@ import asyncio
 import bdb
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+import hydra
 import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 from tensordict import NonTensorData, TensorDict
 
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-from verl.experimental.agent_loop.classmate_agent_loop import GREEDY_SESSION, ClassmateAgentLoop, partners
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
+from verl.experimental.agent_loop.classmate_agent_loop import (
+    GREEDY_SESSION,
+    SINGLE_TURN,
+    ClassmateAgentLoop,
+    partners,
+    read_by_classmates,
+    registered_loops,
+)
 from verl.protocol import DataProto
+from verl.tools.tool_registry import load_all_tools
 from verl.trainer.ppo.advantage import row_fields
 from verl.trainer.ppo.advantage.rows import Greedy
 from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer, narrow_masks
@@ -39,6 +48,7 @@ from verl.trainer.ppo.metric_utils import (
 from verl.utils import tensordict_utils as tu
 from verl.utils.debug import marked_timer
 from verl.utils.debug.metrics import calculate_debug_metrics
+from verl.utils.import_utils import resolve_config_path
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 from verl.utils.tracking import Tracking
@@ -52,6 +62,7 @@ from verl.workers.inprocess import (
     training_worker,
 )
 from verl.workers.row_judge import RowJudge
+from verl.workers.shared_draws import shared_draws
 from verl.workers.utils.padding import response_from_nested
 
 _NESTED = frozenset(
@@ -88,17 +99,19 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         self._guard_frozen_policy()
         load_weights(self.server, self.actor_rollout_wg, self.global_steps)
         client = InProcessClient(self.config, self.reward_config, self.classmate_servers, self.server)
-        self.agent_loop = ClassmateAgentLoop(
-            trainer_config=DictConfigWrap(config=self.config),
-            server_manager=self.server,
-            tokenizer=self.tokenizer,
-            processor=self.processor,
-            dataset_cls=type(self.train_dataset),
-            data_config=DictConfigWrap(self.config.data),
-            hf_model_type=self.actor_rollout_wg.actor.model_config.hf_config.model_type,
-            judge=RowJudge.build(self.config, self.tokenizer, client),
-        )
+        self._loop_parts = {
+            "trainer_config": DictConfigWrap(config=self.config),
+            "server_manager": self.server,
+            "tokenizer": self.tokenizer,
+            "processor": self.processor,
+            "dataset_cls": type(self.train_dataset),
+            "data_config": DictConfigWrap(self.config.data),
+            "hf_model_type": self.actor_rollout_wg.actor.model_config.hf_config.model_type,
+        }
+        judge = RowJudge.build(self.config, self.tokenizer, client)
+        self.agent_loop = ClassmateAgentLoop(**self._loop_parts, judge=judge)
         self.agent_loop.loop = _OnTheSpot()
+        self._other_loops: dict[str, Any] = {}
 
     def _load_models(self) -> None:
         """The policy as it is trained and as it answers, its frozen copy, the critic, and the classmates."""
@@ -115,6 +128,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         if self.clock is not None:
             self.clock.lap("models and engines")
         config = self.config.trainer
+        self._make_up_for_validation()
         self.logger = Tracking(
             project_name=config.project_name,
             experiment_name=config.experiment_name,
@@ -160,18 +174,27 @@ class InProcessTrainer(BaselineRayPPOTrainer):
             if config.critic_warmup <= step:
                 with marked_timer("update_actor", timing):
                     metrics |= self._train("actor", self._counted(batch))
+            self._trained, self.timing_raw = (batch, metrics), timing
             if config.save_freq > 0 and (is_last or step % config.save_freq == 0):
-                self._save_checkpoint()
+                with marked_timer("save_checkpoint", timing):
+                    self._save_checkpoint()
             with marked_timer("update_weights", timing):
                 load_weights(self.server, self.actor_rollout_wg, step)
         if config.test_freq > 0 and (is_last or step % config.test_freq == 0):
             with marked_timer("testing", timing):
                 metrics |= self._validate()
-        metrics |= self._upstream_metrics(batch, metrics, timing)
-        self._leave_step(batch.select(*self._dumped_fields), metrics, timing)
+        self._leave_step(self._records(batch, metrics, timing), metrics)
         return metrics
 
+    def _records(self, batch: Any, metrics: dict, timing_raw: dict) -> list[dict[str, Any]]:
+        metrics |= self._upstream_metrics(batch, metrics, timing_raw)
+        return self._described(batch.select(*self._dumped_fields), metrics)
+
     # Rows.
+
+    def _account_for_rows(self, *, validation: bool = False) -> int:
+        """None is lost here: what goes wrong is raised where it happens."""
+        return 0
 
     def _answer(self, prompts: TensorDict, *, validate: bool) -> list[dict[str, Any]]:
         """The policy's answers to each prompt, judged: rows of fields, in the order of prompts and answers."""
@@ -188,19 +211,26 @@ class InProcessTrainer(BaselineRayPPOTrainer):
                 key: value.data if isinstance(value, NonTensorData) else value for key, value in prompts[i].items()
             }
             columns |= {"is_validate": validate, "excluded_classmates": (), "judged_later": False}
+            columns |= {"judged_beside": False}
             columns |= {"partner": partner_of[i], GREEDY_SESSION: greedy}
             asked += [columns | {"session_id": session} for session in range(sessions)]
 
         async def answer_all() -> list[dict[str, Any]]:
             asyncio.get_running_loop().set_task_factory(_task_that_quits)  # type: ignore[arg-type]
-            return await asyncio.gather(*(self._answer_one(params, columns) for columns in asked))
+            with shared_draws():
+                return await asyncio.gather(*(self._answer_one(params, columns) for columns in asked))
 
         return asyncio.run(answer_all())
 
     async def _answer_one(self, params: dict[str, Any], columns: dict[str, Any]) -> dict[str, Any]:
         if columns["session_id"] == columns[GREEDY_SESSION]:
             params = {"temperature": 0, "top_p": 1.0, "top_k": -1}
-        output = await self.agent_loop.run(dict(params), **columns)
+        loop = self._agent_loop_of(columns)
+        if loop is self.agent_loop:
+            output = await loop.run(dict(params), **columns)
+        else:
+            seeded = self.agent_loop.seeded(params, columns)
+            output = await read_by_classmates(self.agent_loop.judge, await loop.run(seeded, **columns), columns)
         row = output.as_dict() | columns
         input_ids = torch.cat([row["prompts"], row["responses"]])
         return row | {
@@ -208,6 +238,20 @@ class InProcessTrainer(BaselineRayPPOTrainer):
             "input_ids": input_ids,
             "position_ids": torch.arange(len(input_ids)),
         }
+
+    def _agent_loop_of(self, columns: Mapping[str, Any]) -> Any:
+        """The loop that a row names, or the run's own."""
+        name = columns.get("agent_name") or self.config.actor_rollout_ref.rollout.agent.default_agent_loop
+        if name in SINGLE_TURN:
+            return self.agent_loop
+        if name not in self._other_loops:
+            rollout = self.config.actor_rollout_ref.rollout
+            paths = {key: rollout.multi_turn[key] for key in ("tool_config_path", "function_tool_path")}
+            tools = load_all_tools(**{key: path and resolve_config_path(path) for key, path in paths.items()})
+            kind = registered_loops(rollout.agent.agent_loop_config_path)[name]
+            self._other_loops[name] = hydra.utils.instantiate(kind, **self._loop_parts, tools=ToolListWrap(tools))
+            self._other_loops[name].loop = _OnTheSpot()
+        return self._other_loops[name]
 
     def _without_greedy(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The rows to train on; `remax` keeps the rewards of its greedy ones as baselines."""

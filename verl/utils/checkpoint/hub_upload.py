@@ -61,6 +61,8 @@ class Run:
     """Lines of the run's `metrics.jsonl`."""
     notes: tuple[str, ...]
     """What a person should know: checkpoints that are left out."""
+    newest: int | None = None
+    """Step of the newest checkpoint of the run, which goes to `main` too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +81,8 @@ class Target:
     """The (single) checkpoint goes to `main` and to no branch of its own."""
 
 
-def read_run(root: Path) -> Run:
-    """The checkpoints in `root`, a run folder or any folder with `global_step_N` in it.
+def read_run(root: Path, *, step: int | None = None) -> Run:
+    """The checkpoints in `root`, a run folder or any folder with `global_step_N` in it, or only the one of `step`.
 
     Those without `actor` are what upstream leaves of checkpoints that it removes, and are none.
 
@@ -95,10 +97,14 @@ def read_run(root: Path) -> Run:
     text = tracker.read_text().strip() if tracker.exists() else ""
     newest = int(text) if text.isdigit() else max(found)
     notes = [f"global_step_{step} was not saved to its end: left out" for step in sorted(found) if step > newest]
-    checkpoints = tuple(_checkpoint(found[step], step) for step in sorted(found) if step <= newest)
-    if not checkpoints:
+    whole = [number for number in sorted(found) if number <= newest]
+    if not whole:
         raise ValueError(f"no checkpoint in {root} was saved to its end: nothing to upload")
-    return Run(checkpoints=checkpoints, notes=tuple(notes), **_story(root))
+    if step is not None and step not in whole:
+        raise ValueError(f"--step {step}: {root} has the steps {', '.join(map(str, whole))}; write one of them")
+    checkpoints = tuple(_checkpoint(found[number], number) for number in whole if step in (None, number))
+    kept = tuple(notes) if step is None else ()
+    return Run(checkpoints=checkpoints, notes=kept, newest=whole[-1], **_story(root))
 
 
 def read_folder(path: Path) -> Run:
@@ -193,16 +199,13 @@ def model_files(checkpoint: Checkpoint, run: Run, target: Target) -> dict[str, C
         for path in sorted(checkpoint.model.rglob("*"))
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(checkpoint.model).parts)
     }
-    if target.training_state and checkpoint.actor is not None:
-        state = [path for path in checkpoint.actor.iterdir() if path.is_file()]
-        state += [path for path in [checkpoint.actor.parent / "data.pt"] if path.exists()]
-        files |= {f"training_state/{path.name}": path for path in sorted(state)}
+    if target.training_state:
+        files |= {f"training_state/{path.name}": path for path in _training_state(checkpoint)}
     metrics = [line for line in run.metrics if checkpoint.step is None or line["step"] <= checkpoint.step]
     plot = validation_plot(metrics)
     if plot is not None:
         files["validation.png"] = plot
-    # A model folder that somebody made has a card already.
-    if checkpoint.step is not None or "README.md" not in files:
+    if _gets_a_card(checkpoint):
         card = model_card(
             name=target.repo_id.rsplit("/", 1)[-1],
             step=checkpoint.step,
@@ -220,13 +223,59 @@ def size_of(content: Content) -> int:
     return len(content) if isinstance(content, bytes) else content.stat().st_size
 
 
+def check(run: Run, target: Target) -> None:
+    """Everything that was asked for can be done, as far as it is known before the hub is asked.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(target.repo_id)
+    except HFValidationError as error:
+        raise ValueError(f"--repo_name {target.repo_id!r} is no name of a repository: {error}") from None
+    if target.licence is not None and not re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", target.licence):
+        raise ValueError(
+            f"--license {target.licence} is no licence in the hub's spelling; write for instance apache-2.0"
+        )
+    for checkpoint in run.checkpoints:
+        if target.licence is not None and not _gets_a_card(checkpoint):
+            raise ValueError(
+                f"--license: {checkpoint.model} has a README.md of its own, which is its card; write the licence there"
+            )
+    if target.training_state and not any(map(_training_state, run.checkpoints)):
+        raise ValueError(f"--training_state: there is none beside {run.checkpoints[-1].model}; leave it out")
+
+
+def _branches(checkpoint: Checkpoint, run: Run, target: Target) -> list[str]:
+    """Where a checkpoint goes."""
+    if target.main_only:
+        return ["main"]
+    return [checkpoint.name, *(["main"] if checkpoint.step == run.newest else [])]
+
+
+def _training_state(checkpoint: Checkpoint) -> list[Path]:
+    """Shards, optimizer and dataloader."""
+    if checkpoint.actor is None:
+        return []
+    state = [path for path in checkpoint.actor.iterdir() if path.is_file()]
+    return sorted([*state, *(path for path in [checkpoint.actor.parent / "data.pt"] if path.exists())])
+
+
+def _gets_a_card(checkpoint: Checkpoint) -> bool:
+    """A model folder that somebody made may have a card already."""
+    return checkpoint.step is not None or not (checkpoint.model / "README.md").is_file()
+
+
 def describe(run: Run, target: Target) -> Iterator[str]:
     """Lines of a dry run: what would be sent where. Touches nothing and asks nobody."""
+    check(run, target)
     yield from run.notes
     yield f"to {target.repo_id}" + (", private" if target.private else "")
     for checkpoint in run.checkpoints:
-        is_newest = checkpoint is run.checkpoints[-1]
-        branches = ["main"] if target.main_only else [checkpoint.name, *(["main"] if is_newest else [])]
+        branches = _branches(checkpoint, run, target)
         files = model_files(checkpoint, run, target)
         size = sum(map(size_of, files.values()))
         yield f"branch {' and '.join(branches)}: {len(files)} files, {_readable(size)}"
@@ -240,26 +289,25 @@ def upload(run: Run, target: Target, *, say: Callable[[str], None]) -> None:
     """Brings every branch to what it should hold.
 
     Args:
-        run: what to upload; the newest checkpoint is the last.
+        run: what to upload.
         target: where to.
         say: gets one line for each branch.
 
     Raises:
-        ValueError: not logged in, no right to write, or broken off; the message says what to do.
+        ValueError: as `check`; not logged in, no right to write, or broken off; the message says what to do.
     """
     import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import disable_progress_bars
 
+    check(run, target)
     on_terminal = sys.stderr.isatty()
     if not on_terminal:
         disable_progress_bars()
     api = HfApi()
     repo_id = _open_repository(api, target)
-    jobs = [("main" if target.main_only else checkpoint.name, checkpoint) for checkpoint in run.checkpoints]
-    if not target.main_only:
-        jobs.append(("main", run.checkpoints[-1]))
+    jobs = [(branch, checkpoint) for checkpoint in run.checkpoints for branch in _branches(checkpoint, run, target)]
     for note in run.notes:
         say(note)
     for branch, checkpoint in tqdm(jobs, desc="branches", disable=not on_terminal):
@@ -280,7 +328,7 @@ def upload(run: Run, target: Target, *, say: Callable[[str], None]) -> None:
 def _open_repository(api: Any, target: Target) -> str:
     """Makes the repository unless it is there; its full name."""
     import httpx
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
     try:
         user = api.whoami()["name"]
@@ -290,8 +338,6 @@ def _open_repository(api: Any, target: Target) -> str:
         is_private = api.repo_info(repo_id).private
     except LocalTokenNotFoundError:
         raise ValueError("not logged in to the hub: run `hf auth login`, or set HF_TOKEN") from None
-    except HFValidationError as error:
-        raise ValueError(f"--repo_name {target.repo_id} is no name of a repository: {error}") from None
     except HfHubHTTPError as error:
         if error.response.status_code == 401:
             raise ValueError("the hub does not know this token: run `hf auth login`, or set HF_TOKEN anew") from error

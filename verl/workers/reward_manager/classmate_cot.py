@@ -23,7 +23,15 @@ from verl.classmate import cot
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import VerifierError
 from verl.classmate.judge_config import JudgeSpec
-from verl.classmate.scoring import ClassmateScores, Continuation, Outcome, RewardScale, score_row
+from verl.classmate.scoring import (
+    ClassmateScores,
+    Continuation,
+    Outcome,
+    RewardScale,
+    condition_factor,
+    declares_range,
+    score_row,
+)
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RawRewardFn, RewardManagerBase
 from verl.protocol import DataProto
@@ -114,7 +122,8 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         main, main_outcome = await self._main_score(task, span, main, validate)
         reference = None
         if config.add_consistency_reward and main_outcome is Outcome.ok and span.output is not None:
-            reference = get_verifier(task.data_source).reference_answer(span.output)
+            verifier = self._verifier(task)
+            reference = span.output.strip() if verifier is None else verifier.reference_answer(span.output)
         scored = await asyncio.gather(
             *(self._score_continuation(classmate_task or task, item, reference, validate) for item in continuations)
         )
@@ -135,9 +144,35 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         )
         return ScoredRow(scores=scores, continuations=tuple(scored), main=main)
 
+    async def weigh(self, task: RowTask, span: cot.CotSpan) -> tuple[Verdict, float]:
+        """What the verifier says of a training row's main output, and the row's condition factor gamma."""
+        main, outcome = await self._main_score(task, span, None, False)
+        config = self.reward_config.classmate_cot_reward_configs
+        return main, condition_factor(main.score, outcome, self._scale(task), config)
+
+    def judges_at_once(self, task: RowTask) -> bool:
+        """Whether nobody but a verifier of ours scores the row: no judge, and no function of the user's."""
+        if self.compute_score is not None:
+            return False
+        verifier = get_verifier(task.data_source)
+        return not (verifier.judged_in_words or verifier.scored_by_reward_model)
+
+    def judged_in_run(self, task: RowTask) -> bool:
+        """Whether an engine of the run scores the row, which may be asleep."""
+        spec = self.reward_config.judge(validate=False)
+        return self.compute_score is None and not self.judges_at_once(task) and spec is not None and spec.in_run
+
     def _scale(self, task: RowTask) -> RewardScale:
-        """How the scores of a row's verifier are read in this run."""
-        return RewardScale.of(get_verifier(task.data_source), self.reward_config.reward_direction)
+        """How the scores of a row's verifier, or of the function that replaces it, are read in this run."""
+        direction = self.reward_config.reward_direction
+        if self.compute_score is None:
+            return RewardScale.of(get_verifier(task.data_source), direction)
+        return RewardScale.of_function(self.compute_score, self.reward_config.custom_reward_range).turned(direction)
+
+    def _verifier(self, task: RowTask) -> BaseVerifier | None:
+        """The verifier of a row; None where a function of the user's scores rows that have none."""
+        known = self.compute_score is None or task.data_source in known_data_sources()
+        return get_verifier(task.data_source) if known else None
 
     def _answers(self, task: RowTask, text: str) -> bool:
         """Whether a text gives an answer; a function of the user's that replaces the verifier reads all but blanks."""
@@ -204,10 +239,30 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         except bdb.BdbQuit:
             # `q` at a breakpoint in a verifier ends the run, as it does anywhere else.
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             logger.exception("the verifier of %s failed", task.data_source)
             return Verdict(error=f"{type(error).__name__}: {error}")
-        return Verdict(score=score if score is not None and math.isfinite(score) else None)
+        if score is None or not math.isfinite(score):
+            return Verdict(error=f"the score is {score}, no finite number")
+        reason = None if self.compute_score is None else self._beyond_range(score, task)
+        if reason is not None:
+            logger.error("reward.custom_reward_function: %s", reason)
+            return Verdict(error=reason)
+        return Verdict(score=score)
+
+    def _beyond_range(self, score: float, task: RowTask) -> str | None:
+        """Why a user's function cannot give this score, by what is known of it; None if it can."""
+        assert self.compute_score is not None
+        scale, reason = self._scale(task), None
+        if scale.is_below_lowest(score):
+            # Taken as it is, it would make not answering pay.
+            reason = f"the score {score:g} is worse than that of a row without an answer ({scale.lowest:g}, directed)"
+        elif declares_range(self.compute_score, self.reward_config.custom_reward_range) and scale.is_above_highest(
+            score
+        ):
+            # The range is not the function's: its other end, which rows without an answer get, is as doubtful.
+            reason = f"the score {score:g} is better than the best ({scale.low} to {scale.high}, to {scale.direction})"
+        return f"{reason}; write reward_model.custom_reward_range" if reason else None
 
     async def _judge(self, verifier: BaseVerifier, task: RowTask, text: str, validate: bool) -> Verdict:
         """What the judge of training or validation makes of a text.
@@ -242,8 +297,8 @@ class ClassmateCoTRewardManager(RewardManagerBase):
 
     def follows_hint(self, task: RowTask, text: str | None) -> float:
         """1 or 0 for an answer to a row with a wrong hint, NaN for every other row."""
-        verifier = get_verifier(task.data_source)
-        if text is None or not hasattr(verifier, "follows_hint"):
+        verifier = self._verifier(task)
+        if text is None or verifier is None or not hasattr(verifier, "follows_hint"):
             return math.nan
         follows = verifier.follows_hint(text, task.reward_model)
         return math.nan if follows is None else float(follows)
@@ -262,7 +317,9 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             extra_info=columns.get("extra_info") or {},
         )
         markers = None if self.reward_config.cot_format == "plain" else self.reward_config.markers
-        span = cot.locate(item.batch["responses"][:length].tolist(), self.tokenizer, markers)
+        prompt_ids = item.batch["prompts"][-cot.MARKER_TOKENS :].tolist()
+        preopened = cot.opens_thought(prompt_ids, self.tokenizer, markers)
+        span = cot.locate(item.batch["responses"][:length].tolist(), self.tokenizer, markers, preopened=preopened)
         scores = (await self.score(task, span, [], samples=0)).scores
         return {"reward_score": scores.final_reward, "reward_extra_info": scores.extra_info()}
 

@@ -270,8 +270,7 @@ def test_zero_variance_gives_zero() -> None:
         constant = torch.full((3,), value)
         for batch_norm in ("sequence", "token", "none"):
             result = run(inputs(base=constant, classmate=constant), gdpo_batch_norm=batch_norm)
-            limit = 0.05 if batch_norm == "none" else 0.0  # without batch norm upstream's rounding noise is kept
-            assert result.advantages_BR.abs().max() <= limit
+            assert result.advantages_BR.abs().max() == 0
     z, z_main = columns(run(inputs(base=torch.ones(4)), gdpo_batch_norm="none"))
     assert z == near(0.6528, -0.3917, -0.3917, 0.1306)
     assert z_main == near(0, 0, 0, 0)
@@ -358,6 +357,8 @@ rewards = st.floats(-10, 10, width=32) | st.sampled_from([0.0, 1.0, 0.1])
 @given(rows=st.lists(st.tuples(rewards, st.integers(0, 3)), min_size=2, max_size=24), data=st.data())
 @settings(max_examples=150, deadline=None)
 def test_one_component_is_upstreams_grpo_bit_for_bit(rows: list[tuple[float, int]], data: st.DataObject) -> None:
+    """But for groups of equal rewards, in which upstream leaves rounding noise; `gdpo_classmate` has the numbers that
+    upstream computes in float64."""
     base = torch.tensor([value for value, _ in rows], dtype=torch.float32)
     groups = np.array([f"g{group}" for _, group in rows], dtype=object)
     lengths = torch.tensor(data.draw(st.lists(st.integers(1, 5), min_size=len(rows), max_size=len(rows))))
@@ -366,6 +367,12 @@ def test_one_component_is_upstreams_grpo_bit_for_bit(rows: list[tuple[float, int
     token_rewards[torch.arange(len(rows)), lengths - 1] = base
     base = token_rewards.sum(-1)  # as upstream does; it also turns -0.0 into 0.0
     expected, _ = compute_grpo_outcome_advantage(token_rewards.clone(), mask, groups)
+    wide, _ = compute_grpo_outcome_advantage(token_rewards.double(), mask, groups)
+    for group in set(groups):
+        members = torch.from_numpy(groups == group)
+        if members.sum() > 1 and base[members].max() - base[members].min() <= 2.0**-20 * base[members].abs().max():
+            expected[members] = wide[members] = 0.0
+    rounded = wide.float()
 
     none = torch.zeros(len(rows), dtype=torch.bool)
     for mode in ("all", "classmate_partial"):
@@ -380,14 +387,17 @@ def test_one_component_is_upstreams_grpo_bit_for_bit(rows: list[tuple[float, int
                     adv_estimator=estimator, gdpo_batch_norm="none", singleton_group="raw",
                     classmate_reward_weight=0.0, token_level_classmate_reward_mode=mode,
                 )  # fmt: skip
-                assert torch.equal(ours.advantages_BR.view(torch.int32), expected.view(torch.int32))
+                if estimator == "grpo":
+                    assert torch.equal(ours.advantages_BR.view(torch.int32), expected.view(torch.int32))
+                else:
+                    torch.testing.assert_close(ours.advantages_BR, rounded)
     registered, _ = get_adv_estimator_fn("gdpo_classmate")(
         token_level_rewards=token_rewards,
         response_mask=mask,
         index=groups,
         config={"gdpo_batch_norm": "none", "singleton_group": "raw", "gamma": 1.0},
     )
-    assert torch.equal(registered.view(torch.int32), expected.view(torch.int32))
+    torch.testing.assert_close(registered, rounded)
 
 
 def test_upstreams_registry_gives_the_same_numbers() -> None:

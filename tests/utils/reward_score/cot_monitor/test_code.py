@@ -22,7 +22,8 @@ from verl.code_utils.sandbox import SandboxSettings
 from verl.data_preprocessing.common import make_row, write_parquet
 from verl.trainer.preflight_data import check_sandbox
 from verl.utils.reward_score.cot_monitor import code, get_verifier
-from verl.utils.reward_score.cot_monitor.code import CodeVerifier, program_of
+from verl.utils.reward_score.cot_monitor._program import program_of
+from verl.utils.reward_score.cot_monitor.code import CodeVerifier
 from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask, ScoredRow
 
 DOUBLE = json.dumps({"tests": ["assert f(2) == four", "assert f(0) == 0"], "setup": "four = 4"})
@@ -102,11 +103,14 @@ def test_it_is_the_verifier_of_code_rows_and_waits_in_a_thread() -> None:
         (WRONG, DOUBLE, 0.0),
         (f"{WRONG}\nNo:\n{RIGHT}", DOUBLE, 1.0),
         (f"{RIGHT}\nNo:\n{WRONG}", DOUBLE, 0.0),
+        (f"{RIGHT}\nFor example:\n```python\nprint(f(2))\n```\nwhich prints\n```\n4\n```", DOUBLE, 1.0),
+        (f"{WRONG}\nFor example:\n```python\nprint(f(2))\n```", DOUBLE, 0.0),
         ("def f(x): return x + x", DOUBLE, 1.0),
         ("It is 2 * x.", DOUBLE, 0.0),
         ("```python\nimport os\nos._exit(0)\n```", DOUBLE, 0.0),
         ("```\nprint(input())\n```", ECHO, 1.0),
         ("```python\nprint(7)\n```", ECHO, 0.0),
+        ("```\nprint(input())\n```\nWith the input\n```\n7\n```\nit prints\n```\n7\n```", ECHO, 1.0),
     ],
 )
 def test_a_program_is_right_if_it_passes_all_tests(url: str, text: str, truth: str, score: float) -> None:
@@ -118,26 +122,12 @@ def test_nothing_to_run_has_no_score() -> None:
     assert verifier("http://127.0.0.1:9").compute_score(RIGHT, None) is None
 
 
-@pytest.mark.parametrize("truth", ["", "7", "[]", "{}", '{"tests": []}', '{"tests": 3}', '{"stdio": [{"input": "a"}]}'])
+@pytest.mark.parametrize(
+    "truth", ["", "7", "[]", "[" * 100_000, "{}", '{"tests": []}', '{"tests": 3}', '{"stdio": [{"input": "a"}]}']
+)
 def test_a_malformed_ground_truth_is_an_error_and_no_score(truth: str) -> None:
     with pytest.raises(ValueError, match=r"code row .*write \{\"tests\""):
         verifier("http://127.0.0.1:9").compute_score(RIGHT, truth)
-
-
-@pytest.mark.parametrize(
-    ("text", "program"),
-    [
-        ("a\n```python\nx = 1\n```\nb", "x = 1\n"),
-        ("```py\nx\n```\n```\ny\n```", "y\n"),
-        ("x = 1", "x = 1"),
-        ("- point\n  ```python\n  x\n  ```", "  x\n"),
-        ("```python\ns = '```'\n```", "s = '```'\n"),
-        ("```python\nx = 1", "```python\nx = 1"),
-        ("```python\n```", ""),
-    ],
-)
-def test_the_last_fenced_block_is_the_program(text: str, program: str) -> None:
-    assert program_of(text) == program
 
 
 def test_a_slow_program_costs_what_the_penalty_says(server: Any) -> None:
@@ -166,6 +156,7 @@ def test_99_of_100_tests_are_enough(server: Any, passed: int, score: float) -> N
         (422, {"detail": "no"}, 1),
         (404, "not found", 1),
         (200, "no json", 4),
+        (200, "[" * 100_000, 4),
         (200, {"results": [1, 1]}, 1),
         (200, {"results": [1], "runtimes": [0.1]}, 1),
         (200, {"results": [1, 2], "runtimes": [0.1, 0.1]}, 1),

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import multiprocessing
 import re
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import in_processes
 from tests.utils.reward_score.cot_monitor.judge_server import BROKEN_ANSWERS, MODEL, StandInJudge, rating_of
 from tests.workers.servers import serving
 from verl.classmate.config import from_mapping
@@ -264,8 +264,7 @@ def _write_and_read(folder: str, worker: int) -> int:
 
 
 def test_processes_share_a_cache(tmp_path: Path) -> None:
-    with multiprocessing.get_context("fork").Pool(3) as pool:
-        wrong = pool.starmap(_write_and_read, [(str(tmp_path), worker) for worker in range(3)])
+    wrong = in_processes(_write_and_read, [(str(tmp_path), worker) for worker in range(3)])
     assert wrong == [0, 0, 0], "no answer is missing or half written while others write it"
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 10
 

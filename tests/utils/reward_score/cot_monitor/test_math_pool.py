@@ -59,7 +59,8 @@ def test_a_hanging_answer_is_not_scored(monkeypatch: pytest.MonkeyPatch) -> None
     for name in ("openai/gsm8k", "hendrycks_math"):
         verifier = get_verifier(name)
         assert verifier.blocking, "the reward manager must not wait for it"
-        assert verifier.compute_score(f"\\boxed{{{HANGS}}}", "1") is None
+        assert verifier.compute_score("\\boxed{(x+1)^{99999}}", "1") is None
+        assert verifier.compute_score(f"\\boxed{{{HANGS}}}", "1") == 0.0, "what it is can be seen without trying"
 
 
 def test_a_worker_that_was_killed_is_replaced(pool: MathPool) -> None:

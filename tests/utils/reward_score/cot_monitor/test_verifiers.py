@@ -90,7 +90,13 @@ def test_a_judges_explanation_is_kept_and_a_judged_verifier_says_that_it_needs_o
         ("\nThe answer is 85.", 1.0),
         ("85", 1.0),
         ("First I thought 75, but it is 85.", 1.0),
-        ("It is 85, not 75", 0.0),
+        ("It is 85, not 75", 1.0),
+        ("It is 85. It isn't 75.", 1.0),
+        ("You say 75.", 0.0),
+        ("It is 85 and you said that the answer is 75.", 1.0),
+        ("It is 85 rather than 75.", 1.0),
+        ("It is 75, not 85.", 0.0),
+        ("The user says 75. So 85.", 1.0),
         ("The answer is 850.", 0.0),
         ("The answer is 185.", 0.0),
         ("The answer is 8 5.", 0.0),
@@ -157,7 +163,7 @@ CLOSING = [
     ("The best answer is therefore (Z).", None),
     ("The best answer is therefore (A) or (C).", None),
     ("(A) is wrong, (B) too.", None),
-    ("C", None),
+    ("C", "C"),
     ("The best answer is therefore unclear.", None),
 ]
 

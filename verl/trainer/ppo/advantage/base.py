@@ -46,7 +46,7 @@ class AdvantageInputs:
     padding_B: torch.Tensor | None = None
     """bool; True: a copy that only fills the batch, treated like a row that is not valid."""
     classmate_asked_B: torch.Tensor | None = None
-    """bool; rows about which a classmate was asked; None: all."""
+    """bool; rows about which a classmate's answer was to count; None: all."""
     main_correct_B: torch.Tensor | None = None
     """bool; r without format reaches the threshold; None: in no row."""
     consistency_reward_B: torch.Tensor | None = None
@@ -171,7 +171,7 @@ def compute_advantage(inputs: AdvantageInputs, config: AdvantageConfig, algorith
 
 def _too_few_classmates(inputs: AdvantageInputs, config: AdvantageConfig) -> bool:
     asked_B = inputs.main_rows_B if inputs.classmate_asked_B is None else inputs.main_rows_B & inputs.classmate_asked_B
-    asked, valid = int(asked_B.sum()), int(inputs.classmate_rows_B.sum())
+    asked, valid = int(asked_B.sum()), int((asked_B & inputs.classmate_rows_B).sum())
     if not asked or valid >= config.min_classmate_valid_fraction * asked:
         return False
     logger.error(

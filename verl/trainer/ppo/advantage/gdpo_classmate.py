@@ -20,13 +20,16 @@ from verl.trainer.ppo.advantage.normalise import EPSILON, components
 LEAST_SPREAD = 0.1
 """Of the batch's standard deviation, as a share of the main part's."""
 
+ROUNDING = 2.0**-30
+"""Of the batch's mean, as a share of its largest value: what the float64 normaliser leaves of 0, at most."""
+
 
 @register_estimator("gdpo_wo_bn")
 @register_estimator("gdpo_classmate")
 def gdpo_classmate(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     """Z k + Z' (1 - k) m in mode `classmate_partial`, Z m in mode `all` (spec 4.2). Returns (B, R)."""
     batch_norm = "none" if config.adv_estimator == "gdpo_wo_bn" else config.gdpo_batch_norm
-    parts = components(inputs, config, divide_by_std=config.gdpo_group_norm == "std", exact=batch_norm != "none")
+    parts = components(inputs, config, divide_by_std=config.gdpo_group_norm == "std")
     main_B = config.main_reward_weight * parts.main_B
     consistency_B = config.consistency_reward_weight * parts.consistency_B
     weight = config.classmate_reward_weight
@@ -51,4 +54,8 @@ def _standardise(tokens_BR: torch.Tensor, sample: torch.Tensor, main: torch.Tens
     if sample.numel() < 2:
         return tokens_BR
     spread = torch.maximum(sample.std(), LEAST_SPREAD * main.std())
-    return (tokens_BR - sample.mean()) / (spread + EPSILON)
+    mean = sample.mean()
+    if mean.abs() <= ROUNDING * sample.abs().max():
+        # Over sequences it is 0, each part being centred in its group; rows without variance are to get exactly 0.
+        mean = torch.zeros_like(mean)
+    return (tokens_BR - mean) / (spread + EPSILON)

@@ -10,7 +10,14 @@ import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs, register_estimator
-from verl.trainer.ppo.advantage.normalise import carriers, normalise_segments, normaliser, on_tokens, segment_rows
+from verl.trainer.ppo.advantage.normalise import (
+    carriers,
+    fused_size,
+    normalise_segments,
+    normaliser,
+    on_tokens,
+    segment_rows,
+)
 
 
 @register_estimator("grpo_w_classmate")
@@ -19,23 +26,29 @@ def grpo_w_classmate(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.
     normalise = normaliser(config, divide_by_std=config.norm_adv_by_std_in_grpo)
     main_BR = normalise(inputs.base_reward_B, inputs.main_rows_B, inputs.group_B).unsqueeze(-1)
     if inputs.segment_BR is None:
-        fused_BR = normalise(inputs.final_reward_B, inputs.fused_rows_B, inputs.group_B).unsqueeze(-1)
+        size_B = fused_size(inputs, config)
+        fused_BR = normalise(inputs.final_reward_B, inputs.fused_rows_B, inputs.group_B, size_B).unsqueeze(-1)
         has_fused_BR = inputs.fused_rows_B.unsqueeze(-1)
     else:
         valid_BK = segment_rows(inputs) & inputs.fused_rows_B.unsqueeze(-1)
-        fused_BK = normalise_segments(_fused_segments(inputs, config), valid_BK, inputs.group_B, normalise)
+        fused_BK, size_BK = _fused_segments(inputs, config)
+        fused_BK = normalise_segments(fused_BK, valid_BK, inputs.group_B, normalise, size_BK)
         fused_BR = on_tokens(fused_BK, inputs.segment_BR)
         has_fused_BR = on_tokens(valid_BK, inputs.segment_BR)
     tokens_BR = torch.where(carriers(inputs, config) & has_fused_BR, fused_BR, main_BR)
     return tokens_BR * inputs.response_mask_BR
 
 
-def _fused_segments(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
-    """F of each segment (B, K), by `reward_fusion` (spec 3.3)."""
+def _fused_segments(inputs: AdvantageInputs, config: AdvantageConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """F of each segment (B, K), by `reward_fusion` (spec 3.3), and the size of its terms."""
     assert inputs.segment_reward_BK is not None
     weight = config.classmate_reward_weight
     main_share = 1 - weight if config.reward_fusion == "weighted_average" else 1.0
-    fused_BK = main_share * inputs.base_reward_B.unsqueeze(-1) + weight * inputs.segment_reward_BK
+    # In float64: what float32 rounds of a sum, nearly constant groups take for differences.
+    terms = [main_share * inputs.base_reward_B.double().unsqueeze(-1), weight * inputs.segment_reward_BK.double()]
     if inputs.consistency_reward_B is not None:
-        fused_BK = fused_BK + config.consistency_reward_weight * inputs.consistency_reward_B.unsqueeze(-1)
-    return fused_BK
+        terms.append(config.consistency_reward_weight * inputs.consistency_reward_B.double().unsqueeze(-1))
+    fused_BK, size_BK = terms[0], terms[0].abs()
+    for term_BK in terms[1:]:
+        fused_BK, size_BK = fused_BK + term_BK, size_BK + term_BK.abs()
+    return fused_BK, size_BK

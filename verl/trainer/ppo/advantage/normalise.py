@@ -7,8 +7,8 @@ an advantage on every token, so that no estimator has to know which it is.
     >>> parts.main_B.unsqueeze(-1) + parts.carriers_BR * parts.classmate_BR
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,7 +18,19 @@ from verl.trainer.ppo.advantage.base import AdvantageInputs
 
 EPSILON = 1e-6
 
-Normaliser = Callable[[torch.Tensor, torch.Tensor, np.ndarray], torch.Tensor]
+SAME = 2.0**-20
+"""Rewards of a group are the same if their range is this part of their size, or less: about a millionth. Those computed
+along different paths differ by some float32 roundings, 2**-24 each; a thousandth on a scale of ten is 2**-13."""
+
+
+class Normaliser(Protocol):
+    """`group_normalise` with its options."""
+
+    def __call__(
+        self, values: torch.Tensor, valid: torch.Tensor, group: np.ndarray, size: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """A(x), (B,)."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,11 +49,9 @@ class Components:
     """bool; tokens that carry more than the main part."""
 
 
-def components(
-    inputs: AdvantageInputs, config: AdvantageConfig, *, divide_by_std: bool, exact: bool = False
-) -> Components:
+def components(inputs: AdvantageInputs, config: AdvantageConfig, *, divide_by_std: bool) -> Components:
     """Group-normalises every part of the reward (spec 4.1), with `classmate_advantage_clamp: non_neg_cl` applied."""
-    normalise = normaliser(config, divide_by_std=divide_by_std, exact=exact)
+    normalise = normaliser(config, divide_by_std=divide_by_std)
     if inputs.segment_BR is None:
         classmate_B = normalise(inputs.classmate_reward_B, inputs.classmate_rows_B, inputs.group_B)
         if config.classmate_advantage_clamp == "non_neg_cl":
@@ -77,14 +87,25 @@ def carriers(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     return response_BR & handed_over_BR.bool()
 
 
-def normaliser(config: AdvantageConfig, *, divide_by_std: bool, exact: bool = False) -> Normaliser:
+def fused_size(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
+    """(B,): at least the largest term of F, whatever the fusion; for `constant`, since the terms may cancel."""
+    size_B = inputs.base_reward_B.abs() + inputs.final_reward_B.abs()
+    if inputs.consistency_reward_B is not None:
+        size_B = size_B + (config.consistency_reward_weight * inputs.consistency_reward_B).abs()
+    return size_B
+
+
+def normaliser(config: AdvantageConfig, *, divide_by_std: bool, exact: bool = True) -> Normaliser:
     """`group_normalise` with the options of `config`."""
 
-    def normalise(values: torch.Tensor, valid: torch.Tensor, group: np.ndarray) -> torch.Tensor:
+    def normalise(
+        values: torch.Tensor, valid: torch.Tensor, group: np.ndarray, size: torch.Tensor | None = None
+    ) -> torch.Tensor:
         return group_normalise(
             values,
             valid,
             group,
+            size_B=size,
             divide_by_std=divide_by_std,
             singleton=config.singleton_group,
             exact=exact,
@@ -100,11 +121,16 @@ def segment_rows(inputs: AdvantageInputs) -> torch.Tensor:
 
 
 def normalise_segments(
-    values_BK: torch.Tensor, valid_BK: torch.Tensor, group_B: np.ndarray, normalise: Normaliser
+    values_BK: torch.Tensor,
+    valid_BK: torch.Tensor,
+    group_B: np.ndarray,
+    normalise: Normaliser,
+    size_BK: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """(B, K): each segment of each row is one member of its prompt's group."""
     rows, segments = values_BK.shape
-    flat = normalise(values_BK.flatten(), valid_BK.flatten(), np.repeat(group_B, segments))
+    size = None if size_BK is None else size_BK.flatten()
+    flat = normalise(values_BK.flatten(), valid_BK.flatten(), np.repeat(group_B, segments), size)
     return flat.view(rows, segments)
 
 
@@ -121,13 +147,23 @@ def group_normalise(
     *,
     divide_by_std: bool,
     singleton: str,
-    exact: bool = False,
+    size_B: torch.Tensor | None = None,
+    exact: bool = True,
 ) -> torch.Tensor:
-    """A(x) of spec 4.1 over the valid rows of each group; 0 on all others. (B,), float32, or float64 if `exact`.
+    """A(x) of spec 4.1 over the valid rows of each group; 0 on all others. (B,), float64, or float32 if not `exact`.
 
-    The arithmetic is upstream's `compute_grpo_outcome_advantage`, to the last bit. That leaves rounding noise of about
-    1e-2 in groups of equal rewards such as 0.1, which a batch normalisation would blow up when all groups are constant
-    or the parts cancel: `exact` computes in float64, and makes constant groups exactly 0.
+    The arithmetic is upstream's `compute_grpo_outcome_advantage`, in float32 to the last bit, but for constant groups,
+    where it leaves rounding noise of any size up to 1: they get exactly 0. Just above that limit float32 still gets the
+    mean wrong by as much as the rows differ, and a batch normalisation blows up what it leaves where parts cancel.
+
+    Args:
+        values_B: x.
+        valid_B: rows that count.
+        group_B: prompt of each row.
+        divide_by_std: whether D is the standard deviation, or 1.
+        singleton: `zero` or `raw`, for groups with fewer than 2 valid rows.
+        size_B: see `constant`.
+        exact: compute in float64, not in upstream's float32.
     """
     number = torch.float64 if exact else torch.float32
     result_B = torch.zeros_like(values_B, dtype=number)
@@ -137,12 +173,24 @@ def group_normalise(
             result_B[rows] = x / (1 + EPSILON) if divide_by_std else x
             if singleton == "zero":
                 result_B[rows] = 0.0
-        elif exact and bool((x == x[0]).all()):
+        elif constant(values_B[rows], None if size_B is None else size_B[rows]):
             result_B[rows] = 0.0
         else:
             centred = x - torch.mean(x)
             result_B[rows] = centred / (torch.std(x) + EPSILON) if divide_by_std else centred
     return result_B
+
+
+def constant(values: torch.Tensor, size: torch.Tensor | None = None) -> bool:
+    """Whether a group's values are the same but for rounding.
+
+    Args:
+        values: one per row.
+        size: how large the terms are that each is the sum of, where they may cancel; None: as the value itself.
+    """
+    wide = values.double()
+    largest = (wide if size is None else size.double()).abs().max()
+    return bool(wide.max() - wide.min() <= SAME * largest)
 
 
 def groups_of(group_B: np.ndarray, valid_B: torch.Tensor) -> list[torch.Tensor]:

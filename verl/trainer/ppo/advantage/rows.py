@@ -7,7 +7,7 @@ One decision: which fields a run's rows must have follows from its options, here
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,14 +113,21 @@ def recorded_advantages(
     segment_R: torch.Tensor | None = None,
     *,
     segments: int = 0,
+    turns: Sequence[Sequence[int]] = (),
 ) -> dict[str, Any]:
     """A row's advantage in the dump: off and on the tokens that were handed over, and on each segment of these.
 
     Most estimators give all of these tokens the same advantage; the mean is recorded, None where there is no token.
+    Where there are `turns` (first token, one past the last), tokens between them are nobody's.
     """
+    written_R = torch.ones(len(advantages_R), dtype=torch.bool)
+    if turns:
+        written_R[:] = False
+        for first, end in turns:
+            written_R[first:end] = True
 
     def mean(chosen_R: torch.Tensor) -> float | None:
-        chosen = advantages_R[chosen_R[: len(advantages_R)]]
+        chosen = advantages_R[chosen_R[: len(advantages_R)] & written_R]
         return float(chosen.double().mean()) if chosen.numel() else None
 
     recorded: dict[str, Any] = {

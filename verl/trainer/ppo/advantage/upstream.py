@@ -1,19 +1,21 @@
 """Upstream's estimators (`gae`, `rloo`, `remax`, ...) on the fused reward.
 
 One decision: upstream knows neither failed nor padding rows, so it is shown the valid rows alone and its numbers are
-put back in place; the others get no advantage. A row without classmate score takes part with F = r (spec 3.3), and
-`remax` then compares it with the greedy response's r.
+put back in place; the others get no advantage. What rounding leaves in a group of
+equal rewards is taken out (`algorithm.constant_group`). A row without classmate score takes part with F = r (spec 3.3),
+and `remax` then compares it with the greedy response's r.
 
     >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="rloo"), algorithm_node)
 """
 
 from typing import Any
 
+import numpy as np
 import torch
 
-from verl.classmate.algorithm_config import GROUP_ESTIMATORS, AdvantageConfig
+from verl.classmate.algorithm_config import BATCH_ESTIMATORS, GROUP_ESTIMATORS, AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs
-from verl.trainer.ppo.advantage.normalise import groups_of
+from verl.trainer.ppo.advantage.normalise import constant, fused_size, groups_of
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
 
@@ -26,7 +28,12 @@ def upstream_advantage(
     """
     rows = _rows(inputs, config)
     mask_BR = inputs.response_mask_BR[rows]
-    arguments: dict[str, Any] = {"token_level_rewards": _on_last_token(inputs, rows), "response_mask": mask_BR}
+    reward_B = torch.where(inputs.fused_rows_B, inputs.final_reward_B, inputs.base_reward_B)[rows].float()
+    constant_B = _constant_rows(inputs, config, algorithm, rows, reward_B)
+    if config.adv_estimator in BATCH_ESTIMATORS:
+        # The mean of the batch that they take off every row is no rounding; what a group has in common cancels.
+        reward_B = torch.where(constant_B, torch.zeros_like(reward_B), reward_B)
+    arguments: dict[str, Any] = {"token_level_rewards": _on_last_token(reward_B, mask_BR), "response_mask": mask_BR}
     if config.adv_estimator == "gae":
         assert inputs.values_BR is not None
         arguments |= {"values": inputs.values_BR[rows], "gamma": algorithm["gamma"], "lam": algorithm["lam"]}
@@ -42,6 +49,8 @@ def upstream_advantage(
     returns_BR = advantages_BR.clone() if inputs.values_BR is None else inputs.values_BR.float().clone()
     if len(rows):
         advantages, returns = get_adv_estimator_fn(config.adv_estimator)(**arguments)
+        if config.adv_estimator not in BATCH_ESTIMATORS:
+            advantages = torch.where(constant_B.unsqueeze(-1), torch.zeros_like(advantages), advantages)
         advantages_BR[rows] = (advantages * mask_BR).float()
         returns_BR[rows] = returns.float()
     return advantages_BR, returns_BR
@@ -60,11 +69,27 @@ def _rows(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     return torch.nonzero(shown_B).flatten()
 
 
-def _on_last_token(inputs: AdvantageInputs, rows: torch.Tensor) -> torch.Tensor:
-    """F on each row's last token, where upstream expects a reward."""
-    reward_B = torch.where(inputs.fused_rows_B, inputs.final_reward_B, inputs.base_reward_B)[rows].float()
-    mask_BR = inputs.response_mask_BR[rows]
+def _constant_rows(
+    inputs: AdvantageInputs, config: AdvantageConfig, algorithm: Any, rows: torch.Tensor, reward_B: torch.Tensor
+) -> torch.Tensor:
+    """bool, of the rows shown: those that are compared with nothing but rows of the same reward."""
+    result_B = torch.zeros(len(rows), dtype=torch.bool)
+    group_B = inputs.group_B[rows.numpy()]
+    if config.adv_estimator == "reinforce_plus_plus" and algorithm["gamma"] == 1:
+        group_B = np.zeros(len(rows), dtype=object)
+    elif config.adv_estimator not in GROUP_ESTIMATORS:
+        return result_B
+    if config.constant_group == "zero":
+        fused_B = inputs.fused_rows_B[rows]
+        size_B = torch.where(fused_B, fused_size(inputs, config)[rows], reward_B.abs())
+        for members in groups_of(group_B, ~result_B):
+            result_B[members] = len(members) > 1 and constant(reward_B[members], size_B[members])
+    return result_B
+
+
+def _on_last_token(reward_B: torch.Tensor, mask_BR: torch.Tensor) -> torch.Tensor:
+    """A reward on each row's last token, where upstream expects it."""
     position_BR = torch.arange(mask_BR.shape[1]) * mask_BR.bool()
     rewards_BR = torch.zeros(mask_BR.shape, dtype=torch.float32)
-    rewards_BR[torch.arange(len(rows)), position_BR.max(-1).values if len(rows) else rows] = reward_B
+    rewards_BR[torch.arange(len(reward_B)), position_BR.max(-1).values if len(reward_B) else 0] = reward_B
     return rewards_BR

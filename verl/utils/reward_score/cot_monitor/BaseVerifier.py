@@ -39,6 +39,8 @@ class BaseVerifier(ABC):
     """Whether `compute_score` waits for something (a process, a server), so that it is called in a thread."""
     scored_by_reward_model: ClassVar[bool] = False
     """Whether the judge `hf_scoring` gives the score, without a prompt."""
+    answer_cue: ClassVar[str] = "\n\nThe answer is"
+    """Beginning of an answer that is read as one, for classmates with `immediate_answer`; empty: it has none."""
     compares_answers: ClassVar[bool] = True
     """Whether one output can be the ground truth of another's, which the consistency reward asks for."""
 
@@ -71,7 +73,7 @@ class BaseVerifier(ABC):
 
         Asked for is exactly one line `RATING: n` with an integer in the range; what follows `EXPLANATION:` is kept.
         """
-        ratings = re.findall(r"^RATING:[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
+        ratings = [rating.strip(" \t") for rating in re.findall(r"^RATING:(.*)$", text, re.MULTILINE)]
         _, _, explanation = text.partition("EXPLANATION:")
         low, high = self.reward_range
         if len(ratings) != 1 or not re.fullmatch(r"-?[0-9]{1,9}", ratings[0]):

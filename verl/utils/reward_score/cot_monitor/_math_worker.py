@@ -43,18 +43,78 @@ def main(descriptor: int) -> None:
 
 def load() -> Any:
     """The comparison of two LaTeX strings."""
+    import sympy
     from math_verify import LatexExtractionConfig, parse, verify
 
     config = [LatexExtractionConfig(boxed_match_priority=0)]
+    letter_i, zero = sympy.Symbol("i", real=False), sympy.Integer(0)
+
+    def exact(value: Any) -> Any:
+        """With decimals as the fractions that they are, and the letter i as the imaginary unit."""
+        if not isinstance(value, sympy.Basic):
+            return value
+        swaps = {number: sympy.Rational(str(number)) for number in value.atoms(sympy.Float)}
+        if letter_i in value.free_symbols:
+            swaps[letter_i] = sympy.I
+        return value.xreplace(swaps) if swaps else value
 
     # Its own time limits are off: they are signals too, and a comparison that swallows exceptions outlives them.
     @lru_cache(maxsize=1000)
     def parsed(latex: str) -> tuple[Any, ...]:
-        return tuple(parse(f"\\boxed{{{latex}}}", config, parsing_timeout=None))
+        return tuple(exact(value) for value in parse(f"\\boxed{{{latex}}}", config, parsing_timeout=None))
+
+    def constant_factor(one: Any, other: Any) -> Any:
+        """The finite number other than 0 that one expression is times the other; None if there is none."""
+        one, other = sympy.simplify(one), sympy.simplify(other)
+        if not one.free_symbols or one.free_symbols != other.free_symbols:
+            return None
+        factor = sympy.simplify(one / other)
+        return None if factor.free_symbols or factor.is_finite is False or factor == zero else factor
+
+    def same_relation(one: Any, other: Any) -> bool | None:
+        """Whether equations or inequalities differ by a factor, None if that does not decide it."""
+        if not one.free_symbols or not other.free_symbols:
+            # 0 = 0 and 1 = 2 say nothing of any unknown.
+            return bool(one == other)
+        if isinstance(one, sympy.Eq) and isinstance(other, sympy.Eq):
+            return constant_factor(one.lhs - one.rhs, other.lhs - other.rhs) is not None
+        if all(isinstance(side, (sympy.Gt, sympy.Ge, sympy.Lt, sympy.Le)) for side in (one, other)):
+            strict = [isinstance(side, (sympy.Gt, sympy.Lt)) for side in (one, other)]
+            factor = constant_factor(one.gts - one.lts, other.gts - other.lts)
+            if factor is not None:
+                return bool(factor.is_positive and strict[0] == strict[1])
+            return None if one.free_symbols == other.free_symbols else False
+        return None
+
+    def differ(one: Any, other: Any) -> bool:
+        """Whether two values are certainly not the same: math-verify takes small ones for 0."""
+        if isinstance(one, sympy.Tuple) and isinstance(other, sympy.Tuple):
+            return any(differ(mine, theirs) for mine, theirs in zip(one, other, strict=True))
+        if isinstance(one, sympy.MatrixBase) and isinstance(other, sympy.MatrixBase):
+            return any(differ(mine, theirs) for mine, theirs in zip(one, other, strict=True))
+        if isinstance(one, sympy.Interval) and isinstance(other, sympy.Interval):
+            return differ(one.start, other.start) or differ(one.end, other.end)
+        if not isinstance(one, sympy.Expr) or not isinstance(other, sympy.Expr):
+            return False
+        if one.free_symbols or other.free_symbols:
+            # One of them is 0 only if both are.
+            return False
+        mine, theirs = sympy.N(one, 30), sympy.N(other, 30)
+        gap, size = abs(mine - theirs), max(abs(mine), abs(theirs))
+        return bool(gap.is_number and gap.is_finite and gap > size * sympy.Float("1e-12"))
 
     def compare(answer: str, truth: str) -> bool:
+        mine, theirs = parsed(answer), parsed(truth)
+        if mine and theirs and all(isinstance(side[0], sympy.core.relational.Relational) for side in (mine, theirs)):
+            related = same_relation(mine[0], theirs[0])
+            if related is not None:
+                return related
+        if any(isinstance(value, sympy.Basic) and value.has(sympy.Derivative) for value in (*mine, *theirs)):
+            # dy/dx would be the derivative of one letter by another, 0.
+            return bool(mine and theirs) and mine[0] == theirs[0]
         # The truth first: verify is not symmetric.
-        return verify(list(parsed(truth)), list(parsed(answer)), allow_set_relation_comp=True, timeout_seconds=None)
+        same = verify(list(theirs), list(mine), allow_set_relation_comp=True, timeout_seconds=None)
+        return same and not differ(mine[0], theirs[0])
 
     return compare
 

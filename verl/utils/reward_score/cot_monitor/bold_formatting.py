@@ -21,6 +21,7 @@ class BoldFormattingVerifier(BaseVerifier):
     main_correct_threshold = 1.0
     reward_description = "the number of spans set in bold"
     compares_answers = False
+    answer_cue = ""
 
     def compute_score(self, text: str, ground_truth: str | None) -> float | None:
         """The count; None if the text is empty. There is no truth to compare with."""

@@ -1,4 +1,4 @@
-"""Verifier of programs: the share of tests that the last fenced block of the answer passes, all of them or nothing.
+"""Verifier of programs: the share of tests that the program in the answer passes, all of them or nothing.
 
 Decision: a program that could not be run has no score. The sandbox may be busy, down or broken, which is no answer's
 fault; only a program that ran and failed is 0.
@@ -13,7 +13,6 @@ setup; or `{"stdio": [{"input", "output"}...]}` for a program that reads and pri
 
 import json
 import logging
-import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -23,9 +22,10 @@ from typing import Any
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.code_utils.jail import same_output
 from verl.code_utils.sandbox import reply_timeout
+from verl.utils.reward_score.cot_monitor._program import asked_names, program_of
 from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier, register
 
-__all__ = ["CodeTask", "CodeVerifier", "program_of"]
+__all__ = ["CodeTask", "CodeVerifier"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +35,6 @@ FIRST_PAUSE_S = 0.5
 """Seconds before the second attempt; each further pause is twice as long."""
 PASS_RATE = 0.99
 """Least share of passed tests that counts as correct."""
-
-_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,17 +63,11 @@ class CodeTask:
                 if mode == "stdio"
                 else [f"{setup}\n{test}" for test in truth["tests"]]
             )
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"the ground truth of a code row is malformed ({type(error).__name__}); {form}") from error
         if not tests:
             raise ValueError(f"a code row has no tests; {form}")
         return cls(mode=mode, tests=tests)
-
-
-def program_of(text: str) -> str:
-    """The last fenced block of an answer, or all of it where there is none."""
-    blocks = _FENCED.findall(text)
-    return blocks[-1] if blocks else text
 
 
 class SandboxUnavailable(Exception):
@@ -89,6 +81,7 @@ class CodeVerifier(BaseVerifier):
     reward_description = "1 if the program in the answer passes all tests, else 0"
     blocking = True
     compares_answers = False
+    answer_cue = "\n\n```python\n"
 
     _config = ClassmateRewardModelConfig()
 
@@ -104,7 +97,8 @@ class CodeVerifier(BaseVerifier):
         """
         if ground_truth is None or not text.strip():
             return None
-        task, program = CodeTask.parse(ground_truth), program_of(text)
+        task = CodeTask.parse(ground_truth)
+        program = program_of(text, asked_names(task.tests) if task.mode == "assert" else None)
         try:
             if self._config.sandbox_fusion_url:
                 results, runtimes = self._ask_fusion(self._config.sandbox_fusion_url, program, task)
@@ -184,6 +178,6 @@ def _post(url: str, request: dict[str, Any], *, timeout: float) -> Any:
                 break
             after = response.headers.get("retry-after", "")
             pause = max(pause, min(float(after), timeout)) if after.isdigit() else pause
-        except (requests.RequestException, ValueError) as error:
+        except (requests.RequestException, ValueError, RecursionError) as error:
             reason = type(error).__name__
     raise SandboxUnavailable(f"the code sandbox at {url} gave no answer: {reason}")

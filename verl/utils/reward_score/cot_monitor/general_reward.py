@@ -22,3 +22,4 @@ class GeneralRewardVerifier(BaseVerifier):
     reward_description = "the score of a reward model: the higher, the better the answer as a whole"
     scored_by_reward_model: ClassVar[bool] = True
     compares_answers: ClassVar[bool] = False
+    answer_cue: ClassVar[str] = ""

@@ -16,6 +16,7 @@ class HendrycksMathVerifier(MarkedAnswerVerifier):
     """1 if the boxed answer is mathematically the ground truth, else 0."""
 
     reward_description = "1 if the boxed answer to the competition problem is correct, else 0"
+    answer_cue = "\n\nThe answer is \\boxed{"
 
     def marked_answer(self, text: str) -> str | None:
         """What is in the last box."""

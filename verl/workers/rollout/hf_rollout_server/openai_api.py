@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from verl.classmate.seeds import fresh_engine_seed
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, GenerationOutput, HFEngine
 from verl.workers.rollout.hf_rollout_server.sampling import SamplingParams
 
@@ -336,6 +337,7 @@ def main(arguments: list[str]) -> None:
             max_model_len=asked.max_model_len,
             max_batch_size=asked.max_batch_size,
             num_threads=asked.threads,
+            seed=fresh_engine_seed(),
         )
     )
     names = tuple(asked.served_model_name or [asked.model])

@@ -7,8 +7,10 @@ where the judge failed.
     >>> judgement = await judge.score(get_verifier("sycophancy"), question, output)
 """
 
+import math
 from typing import Any
 
+from verl.classmate import templates
 from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec
 from verl.classmate.judge_config import JudgeSpec
 from verl.utils.reward_score.cot_monitor.judges.base import CallSettings, Judge, JudgeBackend, PromptJudge
@@ -28,7 +30,8 @@ def make_judge(spec: JudgeSpec, config: ClassmateRewardModelConfig, *, client: A
     """
     rate = config.llm_judge_requests_per_minute
     settings = CallSettings(
-        timeout_s=config.llm_judge_timeout,
+        # Engines of the run are asked by the client, which has this limit, and knows one that hangs before.
+        timeout_s=math.inf if spec.in_run else config.llm_judge_timeout,
         max_retries=config.llm_judge_max_retries,
         max_concurrency=max(1, config.llm_judge_max_concurrency // processes),
         requests_per_minute=None if rate is None else rate / processes,
@@ -91,4 +94,5 @@ def _index(spec: JudgeSpec, config: ClassmateRewardModelConfig) -> int:
 def _tokenizer(spec: JudgeSpec, config: ClassmateRewardModelConfig) -> Any:
     from verl.utils import hf_tokenizer
 
-    return hf_tokenizer(spec.model, trust_remote_code=config.classmate_trust_remote_code)
+    tokenizer = hf_tokenizer(spec.model, trust_remote_code=config.classmate_trust_remote_code)
+    return templates.for_run(tokenizer, date=config.chat_date, system_as_user=config.system_as_user)

@@ -10,6 +10,9 @@ to the format is asked to; the answer is read as strictly either way.
 """
 
 import asyncio
+import bdb
+import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -18,9 +21,12 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from verl.classmate.judgement import Judgement
 from verl.classmate.scoring import Outcome
+from verl.utils.reward_score.cot_monitor._marks import after_thought
 from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier
 from verl.utils.reward_score.cot_monitor.judges.cache import AnswerCache
 from verl.workers.openai_http import backoff_s
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -29,8 +35,11 @@ FailureKind = Literal["timeout", "rate_limited", "server_error", "unreachable", 
 _OUTCOMES = {"timeout": Outcome.timeout}
 """Outcomes of failed calls; of all other kinds `engine_error`."""
 
-_THOUGHT_END = "</think>"
-"""What a judge writes before this is its own thought, where its server does not take that out."""
+_WHOLE = ("stop", "eos", "eos_token", "stop_sequence", "end_turn")
+"""How servers say that a model ended its answer by itself."""
+
+_CUT = ("length", "max_tokens", "model_length")
+"""How they say that it was at the limit of tokens."""
 
 
 class CallFailed(Exception):
@@ -49,7 +58,8 @@ class JudgeAnswer:
     text: str
     """All of it."""
     finish_reason: str | None
-    """`stop`; `length` where it was cut."""
+    """`stop`; `length` where it was cut; the server's own word where something else ended it; None where it says
+    nothing."""
     prompt_tokens: int
     """Tokens that it read."""
     completion_tokens: int
@@ -82,7 +92,6 @@ class JudgeBackend(Protocol):
 class Judge(ABC):
     """Scores texts."""
 
-    @abstractmethod
     async def score(self, verifier: BaseVerifier, question: str, output: str) -> Judgement:
         """One judgement; a failure is one too, never an exception.
 
@@ -91,6 +100,19 @@ class Judge(ABC):
             question: the row's `reward_model.raw_question_for_monitor`.
             output: what came after the thought.
         """
+        try:
+            return await self._score(verifier, question, output)
+        except bdb.BdbQuit:
+            # `q` at a breakpoint ends the run, as it does anywhere else.
+            raise
+        except Exception as error:
+            logger.exception("a judge failed")
+            reason = f"{type(error).__name__}: {str(error)[:200]}"
+            return Judgement(outcome=Outcome.judge_error, failure="broken", error=reason)
+
+    @abstractmethod
+    async def _score(self, verifier: BaseVerifier, question: str, output: str) -> Judgement:
+        """`score`, which may raise where an answer is of a kind that nobody thought of."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -159,7 +181,7 @@ class PromptJudge(Judge):
         self._cache = cache
         self._under_way: dict[str, asyncio.Task[Judgement]] = {}
 
-    async def score(self, verifier: BaseVerifier, question: str, output: str) -> Judgement:
+    async def _score(self, verifier: BaseVerifier, question: str, output: str) -> Judgement:
         """As `Judge.score`."""
         prompt = verifier.format_llm_judge_prompt(question, output)
         assert prompt is not None, "only verifiers with a prompt are brought to a judge"
@@ -207,10 +229,7 @@ def failure(failed: CallFailed, requests: int) -> Judgement:
 
 
 def read(verifier: BaseVerifier, answer: JudgeAnswer, *, requests: int = 0, cached: bool = False) -> Judgement:
-    """What an answer says; one in another format or cut short is no score."""
-    score, explanation = verifier.parse_llm_judge_output(answer.text.rpartition(_THOUGHT_END)[2])
-    # What is cut may be the last digit of a rating.
-    cut = answer.finish_reason == "length"
+    """What an answer says; one that is not whole, or in another format, is no score."""
     common: dict[str, Any] = {
         "text": answer.text,
         "requests": requests,
@@ -218,10 +237,21 @@ def read(verifier: BaseVerifier, answer: JudgeAnswer, *, requests: int = 0, cach
         "prompt_tokens": 0 if cached else answer.prompt_tokens,
         "completion_tokens": 0 if cached else answer.completion_tokens,
     }
-    if score is None or cut:
-        error = "the answer was cut at llm_judge_max_tokens" if cut else "the answer is not in the format asked for"
-        kind = "cut" if cut else "invalid"
+
+    def no_score(kind: str, error: str) -> Judgement:
         return Judgement(outcome=Outcome.judge_error, failure=kind, error=error, **common)
+
+    if answer.finish_reason in _CUT:
+        # What is cut may be the last digit of a rating.
+        return no_score("cut", "the answer was cut at llm_judge_max_tokens")
+    if answer.finish_reason is not None and answer.finish_reason not in _WHOLE:
+        return no_score("stopped", f"the judge did not end its answer; finish_reason is {answer.finish_reason}")
+    said = after_thought(answer.text)
+    if said is None:
+        return no_score("invalid", "the judge's thought has no end")
+    score, explanation = verifier.parse_llm_judge_output(said)
+    if score is None or not math.isfinite(score):
+        return no_score("invalid", "the answer is not in the format asked for")
     return Judgement(outcome=Outcome.ok, score=score, explanation=explanation, **common)
 
 

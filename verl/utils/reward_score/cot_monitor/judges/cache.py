@@ -38,15 +38,18 @@ class AnswerCache:
         from verl.utils.reward_score.cot_monitor.judges.base import JudgeAnswer
 
         try:
-            return JudgeAnswer(**json.loads(self._file(key).read_text()))
-        except (OSError, ValueError, TypeError):
+            answer = JudgeAnswer(**json.loads(self._file(key).read_text()))
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
+        types_ = [type(value) for value in dataclasses.astuple(answer)]
+        return answer if types_ in ([str, str, int, int], [str, type(None), int, int]) else None
 
     def put(self, key: str, answer: "JudgeAnswer") -> None:
         """Keeps an answer; a full disk costs the cache, not the run."""
         file = self._file(key)
         draft = file.with_name(f".{uuid4().hex}")
-        with contextlib.suppress(OSError):
+        # A ValueError: the text holds what no encoding takes.
+        with contextlib.suppress(OSError, ValueError):
             file.parent.mkdir(parents=True, exist_ok=True)
             try:
                 draft.write_text(json.dumps(dataclasses.asdict(answer), ensure_ascii=False))

@@ -9,7 +9,6 @@ to the format (`structured_outputs`, vLLM's word for it), and the old name of th
 """
 
 import asyncio
-import json
 import os
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +17,10 @@ import aiohttp
 
 from verl.utils.reward_score.cot_monitor.judges.base import CallFailed, FailureKind, JudgeAnswer
 from verl.workers.classmate_mapping import is_this_machine
-from verl.workers.openai_http import ServerFailed, connections, error_message, post
+from verl.workers.openai_http import ServerFailed, connections, error_message, json_object, post, said, without
+
+_NO_ANSWERS = ("refusal", "tool_calls", "function_call")
+"""Parts of a message with which a model does something else than answer, whatever else it wrote."""
 
 
 class OpenAIBackend:
@@ -93,17 +95,30 @@ class OpenAIBackend:
             message = error_message(content, key=self._key)
             raise CallFailed("refused", f"{self._url} answers with status {status} ({message})")
         try:
-            reply = json.loads(content)
-            choice, usage = reply["choices"][0], reply.get("usage") or {}
-            text = choice["message"]["content"]
+            reply = json_object(content)
+            choice = (reply.get("choices") or [{}])[0]
+            if error := reply.get("error") or choice.get("error"):
+                # A server that only passes questions on has sent its status by the time that the next one fails.
+                raise CallFailed(
+                    "server_error", f"{self._url} sends an error ({said(error, key=self._key)})", retry=True
+                )
+            message, usage = choice["message"], reply.get("usage") or {}
+            text, reason = message["content"], choice.get("finish_reason")
+            if isinstance(text, list):
+                reason = "refusal" if any(part.get("type") == "refusal" for part in text) else reason
+                text = "".join(part["text"] for part in text if "text" in part)
+            if _filtered(choice.get("content_filter_results")):
+                reason = "content_filter"
+            if kind := next((kind for kind in _NO_ANSWERS if message.get(kind)), None):
+                reason = kind
             read, written = (int(usage.get(f"{part}_tokens") or 0) for part in ("prompt", "completion"))
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            reason = f"{self._url} sends no chat completion ({type(error).__name__}: {str(error)[:100]})"
-            raise CallFailed("server_error", reason, retry=True) from error
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
+            detail = f"{type(error).__name__}: {without(self._key, str(error))[:100]}"
+            raise CallFailed("server_error", f"{self._url} sends no chat completion ({detail})", retry=True) from error
         return JudgeAnswer(
             # None: the model wrote nothing but a thought, or declined.
-            text=text if isinstance(text, str) else "",
-            finish_reason=choice.get("finish_reason"),
+            text=text.encode(errors="replace").decode() if isinstance(text, str) else "",
+            finish_reason=str(reason)[:100] if reason else None,
             prompt_tokens=read,
             completion_tokens=written,
         )
@@ -127,3 +142,9 @@ class OpenAIBackend:
             local = is_this_machine(urlsplit(self._url).hostname or "")
             self._session = connections(self._max_connections, proxies=not local)
         return self._session
+
+
+def _filtered(results: Any) -> bool:
+    """Whether a filter took something away, by what Azure's servers report for each kind of content."""
+    found = results.values() if isinstance(results, dict) else ()
+    return any(isinstance(result, dict) and bool(result.get("filtered")) for result in found)

@@ -8,10 +8,12 @@ machinery of its own; what differs is the prompt, which is one message in the ju
     >>> (await backend.ask("Rate this ...", None)).text
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
+from verl.utils.reward_score.cot_monitor._marks import opened_thought, without_special_tokens
 from verl.utils.reward_score.cot_monitor.judges.base import CallFailed, FailureKind, JudgeAnswer
 
 _GREEDY_SEED = 0
@@ -58,7 +60,7 @@ class PoolBackend:
 
     async def ask(self, prompt: str, pattern: str | None) -> JudgeAnswer:
         """As `JudgeBackend.ask`."""
-        ids = chat_ids(self._tokenizer, [{"role": "user", "content": prompt}], add_generation_prompt=True)
+        ids, opened = chat_ids(self._tokenizer, [{"role": "user", "content": prompt}], add_generation_prompt=True)
         if len(ids) > self._room:
             raise CallFailed("refused", f"the prompt has {len(ids)} tokens, llm_judge_max_context leaves {self._room}")
         reply: Reply = await self._client.complete(self._index, ids, self._params)
@@ -67,7 +69,7 @@ class PoolBackend:
             kind: FailureKind = "timeout" if reply.outcome is Outcome.timeout else "unreachable"
             raise CallFailed(kind, reply.error or reply.outcome.value)
         return JudgeAnswer(
-            text=self._tokenizer.decode(list(reply.token_ids), skip_special_tokens=True),
+            text=opened + answer_text(self._tokenizer, reply.token_ids),
             finish_reason=reply.finish_reason,
             prompt_tokens=len(ids),
             completion_tokens=len(reply.token_ids),
@@ -77,9 +79,22 @@ class PoolBackend:
         """The engines are the run's to close."""
 
 
-def chat_ids(tokenizer: Any, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> list[int]:
-    """A chat in a model's tokens; models that can think are asked to answer at once."""
+def chat_ids(tokenizer: Any, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> tuple[list[int], str]:
+    """A chat in a model's tokens, and the mark with which its template opens a thought, empty where it opens none.
+
+    Models that can think are asked to answer at once. What the tokenizer would read as a special token in a message is
+    spelt differently.
+    """
+    shown = [{**message, "content": without_special_tokens(message["content"], tokenizer)} for message in messages]
     text = tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=add_generation_prompt, enable_thinking=False
+        shown, tokenize=False, add_generation_prompt=add_generation_prompt, enable_thinking=False
     )
-    return tokenizer(text, add_special_tokens=False)["input_ids"]
+    return tokenizer(text, add_special_tokens=False)["input_ids"], opened_thought(text)
+
+
+def answer_text(tokenizer: Any, token_ids: Sequence[int]) -> str:
+    """What a model wrote, without the marks of its end; those of its thought stay, special tokens or not."""
+    ids, special = list(token_ids), set(tokenizer.all_special_ids)
+    while ids and ids[-1] in special:
+        ids.pop()
+    return tokenizer.decode(ids, skip_special_tokens=False)

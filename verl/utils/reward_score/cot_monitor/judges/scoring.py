@@ -8,11 +8,13 @@ it costs nothing but its own time, no cache.
     -3.1
 """
 
+import math
 from typing import Any
 
 from verl.classmate.judgement import Judgement
 from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
+from verl.utils.reward_score.cot_monitor._marks import defused
 from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier
 from verl.utils.reward_score.cot_monitor.judges.base import CallFailed, Calls, CallSettings, FailureKind, Judge, failure
 from verl.utils.reward_score.cot_monitor.judges.pool import chat_ids
@@ -29,10 +31,13 @@ class ScoringJudge(Judge):
         self._max_context = max_context
         self._calls = Calls(settings)
 
-    async def score(self, verifier: BaseVerifier, question: str, output: str) -> Judgement:
+    async def _score(self, verifier: BaseVerifier, question: str, output: str) -> Judgement:
         """As `Judge.score`; the verifier has no say in it."""
-        messages = [{"role": "user", "content": question}, {"role": "assistant", "content": output}]
-        ids = chat_ids(self._tokenizer, messages, add_generation_prompt=False)
+        messages = [
+            {"role": "user", "content": defused(question)},
+            {"role": "assistant", "content": defused(output)},
+        ]
+        ids, _ = chat_ids(self._tokenizer, messages, add_generation_prompt=False)
 
         async def attempt() -> float:
             if len(ids) > self._max_context:
@@ -48,6 +53,8 @@ class ScoringJudge(Judge):
         score, requests = await self._calls.make(attempt)
         if isinstance(score, CallFailed):
             return failure(score, requests)
+        if not math.isfinite(score):
+            return failure(CallFailed("server_error", f"the reward model's number is {score}"), requests)
         return Judgement(outcome=Outcome.ok, score=score, requests=requests, prompt_tokens=len(ids))
 
     async def close(self) -> None:

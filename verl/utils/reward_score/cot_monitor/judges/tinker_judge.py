@@ -17,7 +17,7 @@ import threading
 from typing import Any
 
 from verl.utils.reward_score.cot_monitor.judges.base import CallFailed, FailureKind, JudgeAnswer
-from verl.utils.reward_score.cot_monitor.judges.pool import chat_ids
+from verl.utils.reward_score.cot_monitor.judges.pool import answer_text, chat_ids
 
 KEY_VARIABLE = "TINKER_API_KEY"
 """Environment variable of the key."""
@@ -75,7 +75,8 @@ class TinkerBackend:
         try:
             # It waits for the server.
             await asyncio.to_thread(self._start)
-            ids = chat_ids(self._tokenizer, [{"role": "user", "content": prompt}], add_generation_prompt=True)
+            messages = [{"role": "user", "content": prompt}]
+            ids, opened = chat_ids(self._tokenizer, messages, add_generation_prompt=True)
             if len(ids) > self._room:
                 raise CallFailed(
                     "refused", f"the prompt has {len(ids)} tokens, llm_judge_max_context leaves {self._room}"
@@ -99,9 +100,11 @@ class TinkerBackend:
         except (tinker.TinkerError, ValueError) as error:
             # A ValueError is what the SDK makes of an answer that it cannot use.
             raise CallFailed("server_error", _line(error), retry=True) from error
+        if not response.sequences:
+            raise CallFailed("server_error", "the reply holds no sequence", retry=True)
         sequence = response.sequences[0]
         return JudgeAnswer(
-            text=self._tokenizer.decode(list(sequence.tokens), skip_special_tokens=True),
+            text=opened + answer_text(self._tokenizer, sequence.tokens),
             finish_reason=sequence.stop_reason,
             prompt_tokens=len(ids),
             completion_tokens=len(sequence.tokens),

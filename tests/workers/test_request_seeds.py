@@ -1,0 +1,98 @@
+"""Which requests carry a seed; those without one are drawn differently by every engine and after every start."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from tests.run_config import run_config, save_tokenizers
+from verl.classmate.config import from_mapping
+from verl.classmate.reply import Reply
+from verl.classmate.scoring import Outcome
+from verl.trainer.run_folder import RunFolder
+from verl.trainer.session import settle
+from verl.workers.classmate_workers import ClassmateClient, vllm_rollout_config
+from verl.workers.host_classmates import Options, command
+
+SEEDS = [11, 12]
+
+
+def asked(backend: str, *, deterministic: bool = False, policy_engine: str = "hf", live: bool = False) -> list[dict]:
+    """Sampling parameters of the two requests of one row."""
+    node: dict[str, Any] = {"classmate_model_name_or_path_list": ["m"]}
+    if live:
+        node = {"self_play": "live", "self_play_model": "policy"}
+    reward = from_mapping({"classmate_backend": backend, "classmate_cot_reward_configs": node})
+    client = ClassmateClient(reward, max_model_len=99, deterministic=deterministic, policy_engine=policy_engine)
+    seen: list[dict] = []
+
+    async def answer(*arguments: Any) -> Reply:
+        seen.append(arguments[-1])
+        return Reply(outcome=Outcome.ok)
+
+    client._one = answer  # type: ignore[method-assign]
+    for remote in client._remotes.values():
+        remote.complete = answer  # type: ignore[method-assign]
+    asyncio.run(client.sample(0, [1, 2], seeds=SEEDS, validate=False))
+    return seen
+
+
+@pytest.mark.parametrize("backend", ["vllm", "openai"])
+def test_vllm_and_servers_of_others_are_asked_without_seeds(backend: str) -> None:
+    assert [set(params) for params in asked(backend)] == [{"temperature", "top_p", "top_k", "max_tokens"}] * 2
+    assert [params["seed"] for params in asked(backend, deterministic=True)] == SEEDS
+
+
+def test_the_embedded_engine_draws_from_seeds_anyway() -> None:
+    for deterministic in (False, True):
+        assert [params["seed"] for params in asked("hf", deterministic=deterministic)] == SEEDS
+
+
+def test_live_self_play_is_asked_as_the_policys_engine_is() -> None:
+    assert [params.get("seed") for params in asked("hf", live=True)] == SEEDS
+    assert [params.get("seed") for params in asked("hf", live=True, policy_engine="vllm")] == [None, None]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tokenizers(tmp_path_factory.mktemp("tokenizers"), ["text_bpe"])
+
+
+def test_engines_without_seeds_start_from_another_number_each_time(models: Path) -> None:
+    config = run_config(models, ["text_bpe"], "reward_model.classmate_backend=vllm")
+    reward = from_mapping(OmegaConf.to_container(config, resolve=True)["reward_model"])  # type: ignore[call-overload,index]
+    seeds = [vllm_rollout_config(config, reward.classmates[0], reward, sleeps=False).seed for _ in range(20)]
+    assert len(set(seeds)) == 20
+    # Upstream adds the number of the replica; vLLM takes 32 bits.
+    assert all(isinstance(seed, int) and 0 <= seed < 2**31 for seed in seeds)
+
+
+@pytest.mark.parametrize(("engine", "full_determinism"), [("vllm", False), ("vllm", True), ("hf", False)])
+def test_the_policys_engine_too_but_where_requests_are_seeded(
+    models: Path, tmp_path: Path, engine: str, full_determinism: bool
+) -> None:
+    found = set()
+    for start in range(4):
+        config = run_config(
+            models,
+            ["text_bpe"],
+            f"actor_rollout_ref.rollout.name={engine}",
+            f"actor_rollout_ref.rollout.full_determinism={full_determinism}",
+            "actor_rollout_ref.rollout.seed=7",
+            f"trainer.default_local_dir={tmp_path / str(start)}",
+        )
+        container: Any = OmegaConf.to_container(config, resolve=True)
+        settle(config, from_mapping(container["reward_model"]), RunFolder.open(container), "classmate_cot")
+        found.add(config.actor_rollout_ref.rollout.seed)
+    if engine == "vllm" and not full_determinism:
+        assert len(found) == 4
+    else:
+        assert found == {7}
+
+
+def test_hosted_vllm_servers_start_from_another_number_each_time(tmp_path: Path) -> None:
+    options = Options(models=("a",), mapping=tmp_path / "m.json", backend="vllm")
+    commands = [command(options, "a", 8003, 0.5) for _ in range(8)]
+    assert len({one[one.index("--seed") + 1] for one in commands}) == 8

@@ -1,0 +1,70 @@
+"""Tells a person that classmates score nothing: else a run goes on for days on the policy's own reward alone.
+
+One decision: what counts is the rows as they are dumped, so that it does not matter why nothing was scored; the
+outcomes in the line say it.
+
+    >>> watch = SilenceWatch(["a", "b"], steps=3)
+    >>> for line in watch.step(rows):
+    ...     console.line(line, loud=True)
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from verl.classmate.scoring import Outcome
+
+
+class SilenceWatch:
+    """Counts, for each classmate and for all together, the steps in a row without a score."""
+
+    def __init__(self, models: Sequence[str], *, steps: int) -> None:
+        """
+        Args:
+            models: the classmates' names, in order.
+            steps: steps in a row after which it is told, and again after as many more; 0: never.
+        """
+        self._models = models
+        self._steps = steps
+        self._silent = [0] * len(models)
+        self._outcomes: list[Counter[str]] = [Counter() for _ in models]
+        self._nothing = 0
+
+    def step(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Takes a step's dumped rows; lines for the terminal, without line breaks.
+
+        A step in which a classmate was to read nothing (of a baseline, or where no answer could count) does not count.
+        """
+        models = range(len(self._models))
+        outcomes: list[Counter[str]] = [Counter() for _ in models]
+        scored = [False for _ in models]
+        for row in rows:
+            for m, classmate in enumerate(row["classmates"]):
+                for sample in classmate["samples"]:
+                    if sample["outcome"] != Outcome.not_needed:
+                        outcomes[m][sample["outcome"]] += 1
+                        scored[m] |= sample["score"] is not None
+        if not any(outcomes):
+            return []
+        lines = []
+        for m in models:
+            # That a classmate was excluded has been told.
+            asked = outcomes[m].total() > outcomes[m][Outcome.excluded]
+            self._outcomes[m] += outcomes[m]
+            self._silent[m] += asked
+            if scored[m]:
+                self._silent[m], self._outcomes[m] = 0, Counter()
+            elif asked and self._due(self._silent[m]):
+                why = ", ".join(f"{count} {outcome}" for outcome, count in self._outcomes[m].most_common())
+                who = f"classmate {m} ({self._models[m]})"
+                lines.append(f"WARNING: {who} has scored nothing for {self._silent[m]} steps ({why})")
+        self._nothing = 0 if any(scored) else self._nothing + 1
+        if self._due(self._nothing):
+            lines.append(
+                f"WARNING: no classmate has scored anything for {self._nothing} steps: the policy trains on its own "
+                "reward alone. docs/troubleshooting.md, Rewards look wrong, says what each outcome means"
+            )
+        return lines
+
+    def _due(self, silent: int) -> bool:
+        return self._steps > 0 and silent > 0 and silent % self._steps == 0
