@@ -16,6 +16,7 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
 from verl.trainer.ppo.classmate_cot_ray_trainer import ClassmateCoTRayPPOTrainer
 from verl.trainer.ppo.utils import Role
+from verl.trainer.untyped import fill_in
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 
@@ -26,6 +27,8 @@ def main(policy: str, classmates: list[str], overrides: list[str]) -> None:
             "classmate_cot_ppo_trainer",
             overrides=prepare_overrides([f"actor_rollout_ref.model.path={policy}", *overrides]),
         )
+    # Keys that nobody typed, such as the number of GPUs, get their values; the trainer would do it later.
+    fill_in(config)
     trainer = ClassmateCoTRayPPOTrainer(
         config=config,
         # All that follows may be left out: the trainer builds the same from the config.

@@ -22,7 +22,9 @@ def test_policy_and_a_classmate_on_vllm(world: World, tmp_path: Path) -> None:
         "trainer.save_freq=-1",
         "trainer.val_before_train=false",
     ]
-    finished([*MAIN, *settings(world, folder, *overrides)], log=tmp_path / "terminal.txt")
+    # The policy of the small world is seldom right, and its thoughts are to be read all the same.
+    asked = "reward_model.classmate_cot_reward_configs.ask_when_it_counts_only=false"
+    finished([*MAIN, *settings(world, folder, asked, *overrides)], log=tmp_path / "terminal.txt")
 
     found = steps(folder)
     assert sorted(found) == [1, 2]
@@ -34,6 +36,6 @@ def test_policy_and_a_classmate_on_vllm(world: World, tmp_path: Path) -> None:
         records = rows(folder, step)
         assert len(records) == PROMPTS * ROLLOUTS
         samples = [[s["text"] for s in c["samples"]] for r in records for c in r["classmates"] if r["classmate_valid"]]
-        assert any(first != second for first, second in samples), "samples have seeds of their own"
+        assert any(first != second for first, second in samples), "samples are drawn one by one"
         reasons = [s["finish_reason"] for r in records for s in r["classmates"][0]["samples"] if r["classmate_valid"]]
         assert set(reasons) <= {"stop", "length"}, "vLLM's server tells nothing but that it is done"

@@ -23,7 +23,7 @@ from rich.table import Table
 STEP_NUMBERS: tuple[tuple[str, str, str], ...] = (
     ("acc", "critic/main_model_reward/mean", ".2f"),
     ("classmates", "critic/classmate_scores/mean", ".2f"),
-    ("asked", "critic/classmate_asked/mean", ".0%"),
+    ("unasked", "classmate/unasked_rows", ".0f"),
     ("hint followed", "critic/follows_hint/mean", ".2f"),
     ("reward", "critic/final_reward/mean", ".2f"),
     ("tokens", "response_length/mean", ".0f"),
