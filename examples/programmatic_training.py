@@ -25,7 +25,10 @@ def main(policy: str, classmates: list[str], overrides: list[str]) -> None:
     with initialize_config_dir(str(CONFIG_FOLDER), version_base=None):
         config = compose(
             "classmate_cot_ppo_trainer",
-            overrides=prepare_overrides([f"actor_rollout_ref.model.path={policy}", *overrides]),
+            # Logical CPUs for the pool below, which is larger than the one that the trainer would make.
+            overrides=prepare_overrides(
+                [f"actor_rollout_ref.model.path={policy}", "ray_kwargs.ray_init.num_cpus=16", *overrides]
+            ),
         )
     # Keys that nobody typed, such as the number of GPUs, get their values; the trainer would do it later.
     fill_in(config)
