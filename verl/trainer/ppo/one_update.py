@@ -10,6 +10,7 @@ engine's probabilities are from the trainer's, is measured on the second.
 """
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -115,8 +116,10 @@ def take_agreement(metrics: dict[str, Any], *, prefix: str) -> None:
     correlation = nan
     if n > 0:
         told |= {"max": sums["max"], "mean": sums["apart"] / n}
-        spread = (sums["aa"] - sums["a"] ** 2 / n) * (sums["bb"] - sums["b"] ** 2 / n)
-        correlation = (sums["ab"] - sums["a"] * sums["b"] / n) / spread**0.5 if spread > 0 else nan
+        spreads = [sums[2 * x] - sums[x] ** 2 / n for x in "ab"]
+        # Less is what rounding leaves of probabilities that are all the same.
+        if all(spread > 1e-12 * sums[2 * x] for x, spread in zip("ab", spreads, strict=True)):
+            correlation = (sums["ab"] - sums["a"] * sums["b"] / n) / math.sqrt(math.prod(spreads))
     if n > 1:
         told["std"] = (max(0.0, sums["apart2"] - sums["apart"] ** 2 / n) / (n - 1)) ** 0.5
     metrics |= {f"training/rollout_probs_diff_{key}": value for key, value in told.items()}
