@@ -58,6 +58,13 @@ def _log_probs_in_parts(module: ModuleType) -> None:
     module.logprobs_from_logits_v2 = log_probs_in_parts  # type: ignore[attr-defined]
 
 
+def _puts_together(module: ModuleType) -> None:
+    from verl.experimental.agent_loop.queue_puts import PutsTogether
+
+    module.tq = PutsTogether(module.tq)  # type: ignore[attr-defined]
+    module.list_of_dict_to_tensordict = list  # type: ignore[attr-defined]
+
+
 def _hf_replica(module: ModuleType) -> None:
     def load() -> type:
         from verl.workers.rollout.hf_rollout_server.replica import HFReplica
@@ -100,6 +107,7 @@ def register(after_import: Callable[[str, Hook], None]) -> None:
     after_import("verl.workers.rollout.replica", _hf_replica)
     after_import("verl.workers.rollout.base", _hf_adapter)
     after_import("verl.experimental.agent_loop.agent_loop", _agent_loop)
+    after_import("verl.trainer.ppo.v1.agent_loop_tq", _puts_together)
     _REGISTERED.add("classmate_cot")
 
 

@@ -79,6 +79,8 @@ from verl.workers.classmate_placement import (
 from verl.workers.classmate_remote import with_hosted
 from verl.workers.classmate_workers import ClassmateGroup
 from verl.workers.engine.fsdp.policy_engine import ENTROPY_ASIDE
+from verl.workers.rollout.llm_server import LLMServerClient
+from verl.workers.rollout.one_server import OneServerClient
 from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, asked_from_json
 from verl.workers.shared_draws import shared_draws
 from verl.workers.utils.padding import response_to_nested
@@ -204,13 +206,18 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             reward_loop_worker_handles=None if self.judges_beside else self.get_reward_handles(),
         )
         ray.get([worker.__ray_ready__.remote() for worker in manager.agent_loop_workers])
-        self.replay_buffer.dead_workers = manager.dead_workers
+        self.replay_buffer.wait_for_rows = manager.wait_for_rows
         if self.classmates is not None:
             classmates = self.classmates
             manager.excluded_classmates = lambda: classmates.excluded
             manager.judged_later = self.judges_batches
             manager.judged_beside = self.judges_beside
         return manager
+
+    def get_llm_client(self) -> LLMServerClient:
+        """Upstream's client of the policy's engines."""
+        alone = len(self.llm_server_manager.get_replicas()) == 1
+        return self.llm_server_manager.get_client(OneServerClient if alone else None)
 
     def _setup(self) -> None:
         self._init_classmate_workers()
