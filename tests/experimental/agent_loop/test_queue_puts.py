@@ -11,7 +11,7 @@ from verl.experimental.agent_loop.queue_puts import PutsTogether
 
 
 class SlowQueue:
-    """Upstream's queue as the agent loop sees it: each put takes a round trip; keys beginning with `bad` are refused."""
+    """Upstream's queue as the agent loop sees it: a put takes a round trip, keys that begin with bad are refused."""
 
     def __init__(self) -> None:
         self.puts: list[list[str]] = []
@@ -31,7 +31,7 @@ class SlowQueue:
             raise ValueError("refused")
         for i, key in enumerate(keys):
             if fields is not None:
-                self.rows[f"{partition_id}/{key}"] = {name: fields[i][name] for name in fields.keys()}
+                self.rows[f"{partition_id}/{key}"] = {name: fields[i][name] for name in fields.keys()}  # noqa: SIM118
             if tags is not None:
                 self.tags[f"{partition_id}/{key}"] = tags[i]
 
@@ -95,7 +95,7 @@ def test_partitions_tags_and_rows_of_other_fields_go_apart() -> None:
         )
 
     asyncio.run(make())
-    assert sorted(sum(queue.puts, [])) == ["a", "b", "c", "d", "uid", "uid2"]
+    assert sorted(key for keys in queue.puts for key in keys) == ["a", "b", "c", "d", "uid", "uid2"]
     assert queue.tags["train/uid"] == {"status": "running"}
     assert queue.rows["val/b"]["name"] == "row 2"
     assert (queue.rows["train/c"]["more"], queue.rows["train/d"]["more"]) == (1, 2)
