@@ -27,10 +27,12 @@ from collections.abc import Callable, Iterator, Set
 from types import ModuleType
 from typing import Any
 
-__all__ = ["SOLUTION", "Peer", "Proxy"]
+__all__ = ["SOLUTION", "TEST", "Peer", "Proxy"]
 
 SOLUTION = "solution"
-"""Name of the module that programs and tests are."""
+"""Name of the module that programs are."""
+TEST = "__main__"
+"""Name of the module that tests are."""
 _DEPTH = 10_000
 """Recursion that a nested value may take."""
 _SMALL = 1 << 63
@@ -86,6 +88,16 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
 }
 _ATTRIBUTE: dict[str, Callable[..., Any]] = {"get": getattr, "set": setattr, "delete": delattr}
 
+_STEPS = ("send", "throw")
+"""Methods that step a generator, beside `next`; nothing else may end an iteration of the other side."""
+_STEERING = frozenset({"asyncio", "bdb", "doctest", "unittest"})
+"""Packages with exceptions that make a test be skipped or stopped, which is not for a program to say."""
+_OPENERS = (
+    *(eval, exec, compile, globals, locals, vars, getattr, setattr, delattr, __import__, open),
+    *(str.format, str.format_map, operator.attrgetter, operator.methodcaller),
+)
+"""With one of these, a test would hand over itself."""
+
 
 class Proxy:
     """An object of the other side.
@@ -103,7 +115,10 @@ class Proxy:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_Proxy__"):
             raise AttributeError(name)
-        return self.__peer.ask("get", self, name)
+        found = self.__peer.ask("get", self, name)
+        if name in _STEPS and isinstance(found, Proxy):
+            return lambda *args, **kwargs: self.__peer.ask("step", found, args, kwargs)
+        return found
 
     def __setattr__(self, name: str, value: Any) -> None:
         self.__peer.ask("set", self, name, value)
@@ -263,15 +278,19 @@ class _Reader:
         return self._peer.proxy(number)
 
     def _exception(self, number: int, module: str, name: str, bases: list[Any]) -> type:
-        if module.partition(".")[0] in sys.stdlib_module_names:
+        package = module.partition(".")[0]
+        if package in sys.stdlib_module_names and package not in _STEERING:
             known = getattr(sys.modules.get(module), name, None)
-            if isinstance(known, type) and issubclass(known, BaseException):
+            if _is_exception(known):
                 return known
-        return self._peer.mirror(number, name, tuple(map(self.value, bases)))
+        kinds = tuple(map(self.value, bases))
+        return self._peer.mirror(number, name, kinds) if all(map(_is_exception, kinds)) else _refuse()
 
     def error(self, kind: Any, args: list[Any], text: str, origin: Any) -> BaseException:
         """An exception to be raised here."""
         made, arguments, there = self.value(kind), self.items(args), self.value(origin)
+        if not _is_exception(made):
+            _refuse()
         try:
             error = made(*arguments)
         except Exception:
@@ -287,6 +306,10 @@ _TAGS = {"big", "same", "type", "yours", "mine", "exception"}
 
 def _refuse() -> Any:
     raise ValueError("no value")
+
+
+def _is_exception(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
 
 
 def _refill(node: Any, content: Any) -> None:
@@ -371,9 +394,9 @@ class Peer:
             with _deep():
                 data = [writer.value(operand) for operand in operands]
             self.send(["ask", operation, data])
-            while (message := self.receive())[0] == "ask":
-                self.answer(message)
             try:
+                while (message := self.receive())[0] == "ask":
+                    self.answer(message)
                 kind, states, result, printed = message
                 sent = writer.nodes[:]
                 with _deep():
@@ -386,9 +409,13 @@ class Peer:
                     sys.stdout.write(printed)
             except BaseException:
                 os._exit(1)
-        if kind == "error":
-            raise value
-        return value
+        if kind != "error":
+            return value
+        steps = operation == "step" or (operation == "special" and operands[1] == "next")
+        if self._guarded and not steps and isinstance(value, StopIteration | StopAsyncIteration):
+            # `all(map(f, values))` would take it for the end of its values.
+            raise RuntimeError(f"the program raised {type(value).__name__}") from value
+        raise value
 
     def answer(self, message: Any) -> None:
         """Does what the other side asks for, and sends the reply."""
@@ -413,7 +440,7 @@ class Peer:
 
     def _do(self, operation: str, target: Any, *operands: Any) -> Any:
         match operation, operands:
-            case "call", (args, kwargs):
+            case "call" | "step", (args, kwargs) if not self._guarded or _may_be_called(target, args):
                 return target(*args, **kwargs)
             case "special", (name, args):
                 return _SPECIAL[name](target, *args)
@@ -424,7 +451,7 @@ class Peer:
             case "names", () if not self._guarded:
                 found = {name: self._namespace[name] for name in target if name in self._namespace}
                 return {name: value for name, value in found.items() if not isinstance(value, ModuleType)}
-        raise AttributeError("an object of the test, which a program cannot look into")
+        raise AttributeError("an object of the test, which a program cannot look into or call")
 
     def _take_printed(self) -> str:
         if self._printed is None:
@@ -471,7 +498,14 @@ class Peer:
 
 def _may_be_seen(target: Any, name: str) -> bool:
     """Objects of classes that the test defines, and their public attributes: nothing that leads to the test itself."""
-    return name in ("__name__", "__qualname__") or (not name.startswith("_") and type(target).__module__ == SOLUTION)
+    return name in ("__name__", "__qualname__") or (not name.startswith("_") and type(target).__module__ == TEST)
+
+
+def _may_be_called(target: Any, args: Any) -> bool:
+    """Not what looks into anything or runs text, nor a type that makes types, whose objects would compare as they like."""
+    if any(target is opener for opener in _OPENERS):
+        return False
+    return not (isinstance(target, type) and issubclass(target, type)) or len(args) == 1
 
 
 def _plain(value: Any) -> Any:
