@@ -31,6 +31,10 @@ def reply_by(forge):
         forged = forge(message[1], message[2])
         if forged is None: peer.answer(message)
         elif forged != 'no reply': give(forged)
+def states(data):
+    # As many as there are lists and their like in what was sent, all of them emptied.
+    count = lambda part: type(part) is list and (part[:1] in (['list'], ['dict'], ['set'])) + sum(map(count, part))
+    return [[[], None]] * count(data)
 def names(**more):
     answer_by(lambda operation, target, *rest: {**real(operation, target, *rest), **more} if operation == 'names' else None)
 """
@@ -46,12 +50,12 @@ def _reply(forged: str) -> str:
 
 def _value(value: str) -> str:
     """Answers every call with this value, as it is written on the way."""
-    return _reply(f"['value', [[[], None]], {value}, '']")
+    return _reply(f"['value', states(data), {value}, '']")
 
 
 def _error(kind: str, args: str = "[]") -> str:
     """Answers every call with this exception."""
-    return _reply(f"['error', [[[], None]], [{kind}, {args}, '', ['mine', 0]], '']")
+    return _reply(f"['error', states(data), [{kind}, {args}, '', ['mine', 0]], '']")
 
 
 def _known(module: str, name: str) -> str:
@@ -154,7 +158,7 @@ FORGERIES: dict[str, tuple[str, str]] = {
     "a nest in a reply": ("def f(x): give(b'[\"value\", [], ' + b'[\"tuple\", [' * 10**5 + b']]' * 10**5 + b', \"\"]')", "try: f(1)\nexcept BaseException: pass"),
     "a nest of lists": ("def f(x): give(b'[' * 10**6)", "try: f(1)\nexcept BaseException: pass"),
     "a number without end": ("def f(x): give(b'[\"value\", [], ' + b'9' * 10**6 + b', \"\"]')", "try: f(1)\nexcept BaseException: pass"),
-    "printed text that is none": (_reply("['value', [], 3, ['list']]"), "assert f() == 3"),
+    "printed text that is none": (_reply("['value', states(data), 3, ['list']]"), "assert f() == 3"),
     "a channel that is closed": ("import socket\ndef f(x): socket.socket(fileno=4).shutdown(socket.SHUT_RDWR)", "try: f(1)\nexcept BaseException: pass"),
     "a channel that is half closed": ("import socket\ndef f(x): socket.socket(fileno=4).shutdown(socket.SHUT_WR)", "try: f(1)\nexcept BaseException: pass"),
     "descriptors that are sent along": (
@@ -178,7 +182,7 @@ FORGERIES: dict[str, tuple[str, str]] = {
     "a proxy to everything": ("class A: pass\nit = A()\nanswer_by(lambda operation, *rest: None if operation == 'names' else it)\ndef f(x): pass", _ANSWER),
     "a value that reflects": (_value("['same', 0]"), "x = [1]\nassert f(x) == [9]"),
     "arguments that are filled": (
-        "def f(x): return x\nreply_by(lambda operation, data: ['value', [[[7, 8, 9], None]], ['same', 0], ''] if operation == 'call' else None)",
+        "def f(x): return x\nreply_by(lambda operation, data: ['value', [[[7, 8, 9], None], [[], None]], ['same', 0], ''] if operation == 'call' else None)",
         "x = [1]\nassert f(x) == [1] and x == [1]",
     ),
     "not a number": ("def f(x): return float('nan')", "assert f(1) == 3"),
@@ -218,6 +222,10 @@ FORGERIES: dict[str, tuple[str, str]] = {
             "operator.methodcaller": "'__repr__'", "eval": "'3'", "compile": "'3', '', 'eval'", "globals": "", "__import__": "'os'", "open": "3, 'wb', closefd=False",
         }.items()
     },
+    "an end of an iteration, while one of another kind is known": (
+        "def f(x): raise RuntimeError",
+        "import contextlib\nwith contextlib.suppress(StopIteration): assert all(map(f, [1])) and not any(map(f, [2]))\nassert f(1)",
+    ),
     "a class that is made in the test": (
         "def f(kind, x): return kind('Any', (), {'__eq__': lambda *a: True})()",
         "assert f(type, 1) == int",
@@ -227,6 +235,24 @@ FORGERIES: dict[str, tuple[str, str]] = {
         "import abc\nassert f(abc.ABCMeta, 1) == int",
     ),
     "an exception that one does not see": ("import asyncio\ndef f(x): raise asyncio.CancelledError", f"import asyncio\nasync def check(): {_ANSWER}\nasync def main():\n    async with asyncio.TaskGroup() as g: g.create_task(check())\nasyncio.run(main())"),
+    "a script that would not be run": ("def f(x): return 9", "if __name__ == '__main__':\n    assert f(1) == 3"),
+    "a look through a class of the test": (
+        "def f(c):\n    found = 0\n    for name in ('__init__', '__dict__', '_hidden', '__subclasses__', '__mro__'):\n        give(['ask', 'get', [['yours', 0], name]])\n        found = 3 if take()[0] == 'value' else found\n    return found",
+        "class C:\n    _hidden = 3\n    def __init__(self): pass\nassert f(C) == 3",
+    ),
+    "a write to a class of the test": (
+        "def f(c):\n    give(['ask', 'set', [['yours', 0], 'right', None]])\n    return 3 if take()[0] == 'value' else 0",
+        "class C:\n    right = 0\nassert f(C) == 3",
+    ),
+    "a traceback of the test": (
+        "class A:\n    def __enter__(self): return self\n    def __exit__(self, kind, error, trace):\n        self.found = trace or error.__traceback__.tb_next\ndef f(): return A()",
+        "a = f()\ntry:\n    with a: 1 / 0\nexcept ZeroDivisionError: pass\nassert a.found is not None",
+    ),
+    "an exception of the test's that is not one": (_value("['error', ['type', 'int'], [3], '', ['yours', 0]]"), _ANSWER),
+    "an exception class that makes what it likes": (
+        "class E(Exception):\n    def __new__(cls, *a): return [3]",
+        "try: e = E(1)\nexcept TypeError: e = None\nassert e == [3]",
+    ),
     "a number that nothing has": (
         "def f(x):\n    found = 0\n    for number in (-1, 0, 1, 2, 10**30, 0.5, True, '0', None):\n        give(['ask', 'call', [['yours', number], ['tuple', []], ['dict', [], None]]])\n        if take()[0] == 'value': found = 3\n    return found",
         _ANSWER,
@@ -235,6 +261,34 @@ FORGERIES: dict[str, tuple[str, str]] = {
 """None of these programs has a solution. By what is forged: the program, without `HEAD`, and the test."""
 
 HONEST: dict[str, tuple[str, str]] = {
+    "an exception that the test makes": (
+        "class E(Exception):\n    def __init__(self, need, have):\n        super().__init__(f'need {need}')\n        self.need, self.have = need, have\n    def gap(self): return self.need - self.have\ndef f(g):\n    try: g()\n    except E as e: return e.need",
+        "e = E(5, 3)\nassert e.need == 5 and str(e) == 'need 5' and e.gap() == 2 and e.args == ('need 5',) and not hasattr(e, 'other')\ndef g(): raise e\nassert f(g) == 5",
+    ),
+    "exceptions as values": (
+        "class E(ValueError): pass\nit = E(3)\ndef f(e=it): return e",
+        "mine = KeyError(1)\nassert f(mine) is mine and f() is f() is it and isinstance(it, E) and isinstance(f(), ValueError) and f().args == (3,)\n"
+        "try: raise f(); assert False\nexcept E as e: assert e is it",
+    ),
+    "an exception of the test that goes through": (
+        "def f(g): g()\ndef again(g):\n    try: g()\n    except ValueError as e: raise e",
+        "class Mine(ValueError):\n    def __init__(self, *, code): self.code = code\n    def __eq__(self, other): return False\nmine = Mine(code=3)\ndef g(): raise mine\n"
+        "for h in (f, again):\n    try: h(g); assert False\n    except Mine as e: assert e is mine and e.code == 3",
+    ),
+    "a context manager by a generator": (
+        "import contextlib\n@contextlib.contextmanager\ndef f(seen):\n    try: yield 3\n    except KeyError: seen.append('caught')",
+        "seen = []\nwith f(seen) as x: assert x == 3\nwith f(seen): {}['a']\ntry:\n    with f(seen): 1 / 0\n    assert False\nexcept ZeroDivisionError: pass",
+    ),
+    "a function that ends an iteration": ("def f(it): return next(it)", "try: f(iter([])); assert False\nexcept StopIteration: pass"),
+    "documentation": (
+        "import functools\ndef f(x):\n    'doubles'\n    return 2 * x\ndef same(g):\n    @functools.wraps(g)\n    def h(*a): return g(*a)\n    return h",
+        "assert f.__doc__ == 'doubles'\n@same\ndef own():\n    'mine'\nassert own.__doc__ == 'mine' and own.__name__ == 'own'",
+    ),
+    "classes and files of the test": (
+        "def f(c): return c.RED, c.kind\ndef g(s):\n    print('c', file=s)\n    return s.getvalue()",
+        "import enum, io\nclass C(enum.Enum):\n    RED = 1\n    @property\n    def kind(self): return 0\nclass D: RED = 2; kind = 3\nassert f(D) == (2, 3) and f(C.RED)[0] is C.RED and g(io.StringIO('ab')) == 'c\\n'",
+    ),
+    "a test that runs as a script": ("def f(x): return x + 2", f"import unittest\n{_CASE}if __name__ == '__main__':\n    assert unittest.main(exit=False).result.wasSuccessful()"),
     "a parameter with the name of the function": ("def f(x): return x + 1", "def check(f):\n    assert f(1) == 2\ncheck(f)"),
     "a local name of another function": ("def f(x): return x + 1", "def other():\n    f = 3\n    return f\nassert f(1) == 2 and other() == 3"),
     "a method with the name of the function": ("def f(x): return x + 1", "class C:\n    def f(self): return 0\nassert f(1) == 2 and C().f() == 0"),

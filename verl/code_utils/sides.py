@@ -88,6 +88,7 @@ def _names(test: str, peer: Peer) -> dict[str, Any]:
     """
     outermost = symtable.symtable(test, "test.py", "exec")
     used, assigned, defined = _global_names(outermost)
+    peer.ends_expected = not used.isdisjoint({"StopIteration", "StopAsyncIteration"})
     attributes: dict[str, set[str]] = {}
     handed: set[str] = set()
     imported: set[str] = set()
@@ -103,9 +104,7 @@ def _names(test: str, peer: Peer) -> dict[str, Any]:
                 imported.add(name)
     free = {name for name in used - defined if not name.startswith("__")}
     built_in = free & set(dir(builtins))
-    modules = {
-        name: module for name in free - built_in if (module := _standard(name, attributes.get(name))) is not None
-    }
+    modules = {name: module for name in free - built_in if (module := _standard(name, attributes.get(name)))}
     asked = free - built_in - set(modules)
     if not (asked - assigned or SOLUTION in imported):
         subjects = built_in & handed or built_in
