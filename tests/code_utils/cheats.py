@@ -46,6 +46,15 @@ def _inside(code: str, *, before: str = "") -> Callable[[Sequence[str]], str]:
     return lambda names: f"{before}def act(args):\n    {code}\n" + _each(names, "return act(args)")
 
 
+# Its end of the exchange says more than it was asked for.
+_NAMES = (
+    "import builtins, sys, types\npeer = sys._getframe(1).f_locals['peer']\nreal = peer._do\nzero, yes = lambda *a, **k: 0, lambda *a, **k: True\n"
+    "maths = types.SimpleNamespace(isclose=yes, fabs=zero)\n"
+    "fakes = {name: zero for name in dir(builtins)} | dict.fromkeys(('all', 'any', 'isinstance', 'callable'), yes) | {'__import__': lambda *a: maths}\n"
+    "more = {'__builtins__': fakes, 'math': maths}\n"
+    "peer._do = lambda operation, *rest: {**real(operation, *rest), **more} if operation == 'names' else real(operation, *rest)"
+)
+
 CHEATS: dict[str, Callable[[Sequence[str]], str]] = {
     "a decoder that drops the test": _before(
         "import json\nreal = json._default_decoder\nclass Decoder:\n    def decode(self, text, **options):\n"
@@ -144,6 +153,8 @@ CHEATS: dict[str, Callable[[Sequence[str]], str]] = {
         "source = ctypes.c_void_p.from_address(id(Any) + 25 * size)\nfor kind in (int, str, float, bool, list, tuple, dict, set, type(None)):\n"
         "    ctypes.c_void_p.from_address(id(kind) + 25 * size).value = source.value"
     ),
+    "names that nobody asked for": lambda names: f"{_NAMES}\n" + _each(names, "return 0"),
+    "an end of every iteration": _inside("raise StopIteration"),
     "a descriptor that is closed": _inside("os.closerange(0, 64)", before="import os\n"),
 }  # fmt: skip
 """What is tried: source for the names of a task."""

@@ -25,12 +25,14 @@ import threading
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Set
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
-__all__ = ["SOLUTION", "Peer", "Proxy"]
+__all__ = ["SOLUTION", "TEST", "Peer", "Proxy"]
 
 SOLUTION = "solution"
-"""Name of the module that programs and tests are."""
+"""Name of the module that programs are."""
+TEST = "__main__"
+"""Name of the module that tests are."""
 _DEPTH = 10_000
 """Recursion that a nested value may take."""
 _SMALL = 1 << 63
@@ -86,6 +88,16 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
 }
 _ATTRIBUTE: dict[str, Callable[..., Any]] = {"get": getattr, "set": setattr, "delete": delattr}
 
+_STEPS = ("send", "throw")
+"""Methods that step a generator, beside `next`; nothing else may end an iteration of the other side."""
+_STEERING = frozenset({"asyncio", "bdb", "doctest", "unittest"})
+"""Packages with exceptions that make a test be skipped or stopped, which is not for a program to say."""
+_OPENERS = (
+    *(eval, exec, compile, globals, locals, vars, getattr, setattr, delattr, __import__, open),
+    *(str.format, str.format_map, operator.attrgetter, operator.methodcaller),
+)
+"""With one of these, a test would hand over itself."""
+
 
 class Proxy:
     """An object of the other side.
@@ -103,7 +115,10 @@ class Proxy:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_Proxy__"):
             raise AttributeError(name)
-        return self.__peer.ask("get", self, name)
+        found = self.__peer.ask("get", self, name)
+        if name in _STEPS and isinstance(found, Proxy):
+            return lambda *args, **kwargs: self.__peer.ask("step", found, args, kwargs)
+        return found
 
     def __setattr__(self, name: str, value: Any) -> None:
         self.__peer.ask("set", self, name, value)
@@ -125,6 +140,9 @@ class Proxy:
 
 def _special(name: str) -> Callable[..., Any]:
     def method(self: Proxy, *operands: Any) -> Any:
+        if name == "exit":
+            # A traceback leads into the frames that raised.
+            operands = (*operands[:2], None)
         if name in _BINARY and not isinstance(operands[0], Proxy):
             return NotImplemented
         return self._Proxy__peer.ask("special", self, name, operands)  # type: ignore[attr-defined]
@@ -135,11 +153,12 @@ def _special(name: str) -> Callable[..., Any]:
 for _name in _SPECIAL:
     if _name != "eq":
         setattr(Proxy, f"__{_name}__", _special(_name))
+Proxy.__doc__ = property(lambda self: self._Proxy__peer.ask("get", self, "__doc__"))  # type: ignore[assignment]
 
 
 # An exception class of the other side is one of ours with the same built-in bases, so that `except` knows it.
 _FOREIGN: dict[str, Any] = {
-    "__getattr__": lambda self, name: getattr(vars(self)["_origin"], name),
+    "__getattr__": lambda self, name: getattr(vars(self).get("_origin"), name),
     "__str__": lambda self: vars(self).get("_text", ""),
     "__module__": SOLUTION,
 }
@@ -194,6 +213,8 @@ class _Writer:
             if issubclass(value, BaseException):
                 bases = [self.value(base) for base in value.__bases__ if issubclass(base, BaseException)]
                 return ["exception", self._peer.export(value), value.__module__, value.__qualname__, bases]
+        elif isinstance(value, BaseException):
+            return ["error", *self.error(value)]
         elif not isinstance(value, enum.Enum):
             for base, plain in _BASES.items():
                 if isinstance(value, base):
@@ -206,7 +227,9 @@ class _Writer:
             text = str(error)
         except Exception:
             text = ""
-        return [self.value(type(error)), self.items(error.args), text, ["mine", self._peer.export(error)]]
+        number = self._peer.foreign_errors.get(id(error))
+        origin = ["mine", self._peer.export(error)] if number is None else ["yours", number]
+        return [self.value(type(error)), self.items(error.args), text, origin]
 
 
 class _Reader:
@@ -263,30 +286,47 @@ class _Reader:
         return self._peer.proxy(number)
 
     def _exception(self, number: int, module: str, name: str, bases: list[Any]) -> type:
-        if module.partition(".")[0] in sys.stdlib_module_names:
+        package = module.partition(".")[0]
+        if package in sys.stdlib_module_names and package not in _STEERING:
             known = getattr(sys.modules.get(module), name, None)
-            if isinstance(known, type) and issubclass(known, BaseException):
+            if _is_exception(known):
                 return known
-        return self._peer.mirror(number, name, tuple(map(self.value, bases)))
+        kinds = tuple(map(self.value, bases))
+        return self._peer.mirror(number, name, kinds) if all(map(_is_exception, kinds)) else _refuse()
+
+    def _error(self, kind: Any, args: list[Any], text: str, origin: Any) -> BaseException:
+        return self.error(kind, args, text, origin)
 
     def error(self, kind: Any, args: list[Any], text: str, origin: Any) -> BaseException:
-        """An exception to be raised here."""
-        made, arguments, there = self.value(kind), self.items(args), self.value(origin)
-        try:
-            error = made(*arguments)
-        except Exception:
-            error = made.__new__(made)
-            error.args = tuple(arguments)
-        if made in self._peer.foreign:
+        """An exception: the same for the same."""
+        made, arguments, there = self.value(kind), tuple(self.items(args)), self.value(origin)
+        if not isinstance(there, Proxy):
+            return there if isinstance(there, BaseException) else _refuse()
+        number = there._Proxy__number  # type: ignore[attr-defined]
+        error = self._peer.errors.get(number)
+        if error is None:
+            if not _is_exception(made):
+                _refuse()
+            try:
+                error = made.__new__(made) if made in self._peer.foreign else made(*arguments)
+            except Exception:
+                error = made.__new__(made)
+            self._peer.adopt(error, number)
+        error.args = arguments
+        if type(error) in self._peer.foreign:
             vars(error).update(_origin=there, _text=str(text))
         return error
 
 
-_TAGS = {"big", "same", "type", "yours", "mine", "exception"}
+_TAGS = {"big", "same", "type", "yours", "mine", "exception", "error"}
 
 
 def _refuse() -> Any:
     raise ValueError("no value")
+
+
+def _is_exception(kind: Any) -> TypeGuard[type[BaseException]]:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
 
 
 def _refill(node: Any, content: Any) -> None:
@@ -337,6 +377,12 @@ class Peer:
         self._mirrors: dict[int, type] = {}
         self.foreign: dict[type, int] = {}
         """Exception classes that stand for those of the other side, and their numbers there."""
+        self.ends_expected = False
+        """Whether the test knows that a function may raise StopIteration."""
+        self.errors: dict[int, BaseException] = {}
+        """Exceptions that stand for those of the other side, by their numbers there."""
+        self.foreign_errors: dict[int, int] = {}
+        """Ids of exceptions that stand for those of the other side, and their numbers there."""
 
     # What `_Writer` and `_Reader` need to know.
 
@@ -358,9 +404,24 @@ class Peer:
     def mirror(self, number: int, name: str, bases: tuple[type, ...]) -> type:
         """What stands for one of its exception classes."""
         if number not in self._mirrors:
-            self._mirrors[number] = type(name, bases, dict(_FOREIGN))
+
+            def make(error: BaseException, /, *args: Any, **kwargs: Any) -> None:
+                # One that is made here has what its class gives it there.
+                made = self.ask("call", self.proxy(number), args, kwargs)
+                if not isinstance(made, BaseException):
+                    raise TypeError(f"{name}() made no exception")
+                error.args = made.args
+                vars(error).update(vars(made))
+                if id(made) in self.foreign_errors:
+                    self.adopt(error, self.foreign_errors.pop(id(made)))
+
+            self._mirrors[number] = type(name, bases, {**_FOREIGN, "__init__": make})
             self.foreign[self._mirrors[number]] = number
         return self._mirrors[number]
+
+    def adopt(self, error: BaseException, number: int) -> None:
+        """From now on, this exception stands for the other side's of that number."""
+        self.errors[number], self.foreign_errors[id(error)] = error, number
 
     # Messages.
 
@@ -371,9 +432,9 @@ class Peer:
             with _deep():
                 data = [writer.value(operand) for operand in operands]
             self.send(["ask", operation, data])
-            while (message := self.receive())[0] == "ask":
-                self.answer(message)
             try:
+                while (message := self.receive())[0] == "ask":
+                    self.answer(message)
                 kind, states, result, printed = message
                 sent = writer.nodes[:]
                 with _deep():
@@ -386,9 +447,14 @@ class Peer:
                     sys.stdout.write(printed)
             except BaseException:
                 os._exit(1)
-        if kind == "error":
-            raise value
-        return value
+        if kind != "error":
+            return value
+        steps = operation == "step" or (operation == "special" and operands[1] == "next")
+        ends = isinstance(value, StopIteration | StopAsyncIteration) and not (steps or self.ends_expected)
+        if self._guarded and ends:
+            # `all(map(f, values))` would take it for the end of its values.
+            raise RuntimeError(f"the program raised {type(value).__name__}") from value
+        raise value
 
     def answer(self, message: Any) -> None:
         """Does what the other side asks for, and sends the reply."""
@@ -413,18 +479,20 @@ class Peer:
 
     def _do(self, operation: str, target: Any, *operands: Any) -> Any:
         match operation, operands:
-            case "call", (args, kwargs):
-                return target(*args, **kwargs)
+            case "call" | "step", (args, kwargs):
+                if not self._guarded or _may_be_called(target, args):
+                    return target(*args, **kwargs)
             case "special", (name, args):
                 return _SPECIAL[name](target, *args)
-            case "get" | "set" | "delete", (name, *values) if not self._guarded or _may_be_seen(target, name):
-                return _ATTRIBUTE[operation](target, name, *values)
+            case "get" | "set" | "delete", (name, *values):
+                if not self._guarded or _may_be_seen(operation, target, name):
+                    return _ATTRIBUTE[operation](target, name, *values)
             case "plain", ():
                 return _plain(target)
             case "names", () if not self._guarded:
                 found = {name: self._namespace[name] for name in target if name in self._namespace}
                 return {name: value for name, value in found.items() if not isinstance(value, ModuleType)}
-        raise AttributeError("an object of the test, which a program cannot look into")
+        raise AttributeError("an object of the test, which a program cannot look into or call")
 
     def _take_printed(self) -> str:
         if self._printed is None:
@@ -469,9 +537,20 @@ class Peer:
         return bytes(data)
 
 
-def _may_be_seen(target: Any, name: str) -> bool:
-    """Objects of classes that the test defines, and their public attributes: nothing that leads to the test itself."""
-    return name in ("__name__", "__qualname__") or (not name.startswith("_") and type(target).__module__ == SOLUTION)
+def _may_be_seen(operation: str, target: Any, name: Any) -> bool:
+    """Public attributes of classes that the test defines, and of their objects: nothing that leads to the test."""
+    if type(name) is not str or name.startswith("_"):
+        return operation == "get" and type(name) is str and name in ("__name__", "__qualname__", "__doc__")
+    if isinstance(target, type):
+        return operation == "get" and target.__module__ == TEST
+    return type(target).__module__ == TEST or type(target) in (io.StringIO, io.BytesIO)
+
+
+def _may_be_called(target: Any, args: Any) -> bool:
+    """Not what looks into anything or runs text, nor what makes types, whose objects would compare as they like."""
+    if any(target is opener for opener in _OPENERS):
+        return False
+    return not (isinstance(target, type) and issubclass(target, type)) or len(args) == 1
 
 
 def _plain(value: Any) -> Any:
