@@ -72,9 +72,12 @@ def overrides(arm: Arm, job: Job) -> list[str]:
         f"reward_model.classmate_schedule={arm.how}",
         f"reward_model.host_classmate_name_to_url_json_fn={job.mapping}",
         f"reward_model.classmate_generation_configs.max_new_tokens={HELPER_TOKENS}",
+        # A thought of 64 tokens may have more in a helper's own.
+        "reward_model.classmate_generation_configs.max_model_len=1024",
         *(f"reward_model.classmate_generation_configs.{key}={value}" for key, value in HELPER_SAMPLING.items()),
-        # Nothing in these answers closes a thought: all of an answer is one, and all are read.
+        # Nothing in these answers closes a thought: all of an answer is one, which is closed for the reader.
         "reward_model.cot_format=plain",
+        "reward_model.classmate_cot_reward_configs.classmate_close_marker=always",
         f"reward_model.classmate_cot_reward_configs.main_cot_keep_rate={KEEP}",
         "reward_model.classmate_cot_reward_configs.use_classmate_main_cond=always",
     ]

@@ -5,6 +5,7 @@ conditions; a failed run is tried again by the next start, and by no other.
 """
 
 import contextlib
+import hashlib
 import json
 import shutil
 import sys
@@ -13,7 +14,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from scripts.bench.compare import ours, plain_verl, runner, stub, trl_peer, workload
+from scripts.bench.compare import (
+    hook,
+    ours,
+    plain_verl,
+    reward,
+    reward_model,
+    runner,
+    stub,
+    trl_peer,
+    trl_train,
+    workload,
+)
 from scripts.bench.compare.arms import Arm
 from scripts.bench.compare.start import Job, Start
 
@@ -32,6 +44,10 @@ def over(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
+_WORK = (workload, ours, plain_verl, trl_peer, trl_train, reward, reward_model, hook, stub)
+"""What decides about what is run: results of other versions of these files are other runs."""
+
+
 def conditions(counted: int) -> dict[str, Any]:
     """What must be the same for runs to be compared."""
     return {
@@ -41,7 +57,7 @@ def conditions(counted: int) -> dict[str, Any]:
         "answers": workload.ANSWERS,
         "limit": workload.LIMIT,
         "helper_tokens": workload.HELPER_TOKENS,
-        "real": [workload.MEDIAN, workload.SIGMA],
+        "work": hashlib.sha256(b"".join(Path(str(part.__file__)).read_bytes() for part in _WORK)).hexdigest()[:12],
         "machine": dict(runner.machine()),
     }
 

@@ -30,7 +30,7 @@ async def compute_score(
     begin = reward_model_tokenizer.apply_chat_template(question, tokenize=False, add_generation_prompt=True)
     body = {
         "model": os.environ[MODEL],
-        "prompt": f"{begin}<think>{solution_str[: int(len(solution_str) * KEEP)]}",
+        "prompt": f"{begin}<think>{solution_str[: int(len(solution_str) * KEEP)]}</think>",
         "add_special_tokens": False,
         "max_tokens": HELPER_TOKENS,
         **HELPER_SAMPLING,

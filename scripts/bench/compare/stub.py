@@ -7,10 +7,12 @@ what a model would compute is replaced by time.
     ...     ...
 """
 
+import argparse
 import asyncio
 import contextlib
 import json
-import threading
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,39 +56,48 @@ def make_app(model: Path) -> web.Application:
     return app
 
 
+async def serve(models: Sequence[Path], mapping: Path) -> None:
+    """Serves each model in an application of its own until standard input ends, and names them in `mapping`."""
+    servers = {}
+    for model in models:
+        runner = web.AppRunner(make_app(model), access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, backlog=512).start()
+        port = runner.addresses[0][1]
+        servers[str(model)] = {"outward_host": "127.0.0.1", "local_host": "127.0.0.1", "port": port}
+    mapping.write_text(json.dumps(servers))
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
 @contextlib.contextmanager
 def serving(models: Sequence[Path], *, mapping: Path) -> Iterator[None]:
-    """Serves each model in its own application during the block.
+    """Serves the models during the block, from a process that does nothing else.
 
     Args:
         models: folders with a `tokenizer.json`; absolute, since that is their name.
         mapping: the file in which runs look them up; written here.
+
+    Raises:
+        RuntimeError: it did not start.
     """
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-
-    async def start() -> list[web.AppRunner]:
-        runners, servers = [], {}
-        for model in models:
-            runner = web.AppRunner(make_app(model), access_log=None, shutdown_timeout=1)
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0, backlog=512).start()
-            port = runner.addresses[0][1]
-            servers[str(model)] = {"outward_host": "127.0.0.1", "local_host": "127.0.0.1", "port": port}
-            runners.append(runner)
-        mapping.write_text(json.dumps(servers))
-        return runners
-
-    async def stop(runners: list[web.AppRunner]) -> None:
-        for runner in runners:
-            await runner.cleanup()
-
-    runners = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    command = [sys.executable, "-P", __file__, "--mapping", str(mapping), *map(str, models)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError("the stub did not start")
         yield
     finally:
-        asyncio.run_coroutine_threadsafe(stop(runners), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="folder with a tokenizer.json")
+    parser.add_argument("--mapping", type=Path, required=True, help="file that gets the servers' addresses")
+    asked = parser.parse_args()
+    asyncio.run(serve(asked.models, asked.mapping))

@@ -99,7 +99,7 @@ def helper_reward(name: str, tokenizer: Any, answer: Answer, score: Callable[...
         for prompt, completion in zip(prompts, completions, strict=True):
             thought = completion[0]["content"]
             begin = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-            texts.append(f"{begin}<think>{thought[: int(len(thought) * keep)]}")
+            texts.append(f"{begin}<think>{thought[: int(len(thought) * keep)]}</think>")
         return [score("", text, "") for text in answer(texts)]
 
     reward.__name__ = name

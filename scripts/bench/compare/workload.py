@@ -111,8 +111,8 @@ def never_end(model: "Qwen3ForCausalLM", tokenizer: "PreTrainedTokenizerFast") -
     """Puts the special tokens of a tied Qwen3 out of reach, the end of the turn among them.
 
     The first number of the residual stream becomes a constant that no block changes; in the head the same column is far
-    below zero for those tokens. So no engine has to be told to ignore an end, which would cost each of them another
-    time.
+    below zero for those tokens, behind any other one. So no engine has to be told to ignore an end, which would cost
+    each of them another time.
     """
     import torch
 
