@@ -145,7 +145,7 @@ class TestCommands:
         assert environments["real"][hook.LENGTHS_FILE] == str(made.lengths_file)
 
     def test_plain_verl_is_the_documented_command(self, made: workload.Workload, tmp_path: Path) -> None:
-        (alone,) = chosen(["verl/none"])
+        (alone,) = chosen(["plain-verl/none"])
         text = plain_verl.start(alone, job_of(made, tmp_path)).command[-1]
         assert text.startswith(plain_verl.documented())
         assert "python -m verl.trainer.main_ppo" in text
@@ -235,7 +235,7 @@ class TestRunner:
 
     def test_an_error_is_told_in_one_line(self, tmp_path: Path) -> None:
         with pytest.raises(runner.RunFailed, match=r"^ValueError: of the run \(exit code 1, 1 steps; see .*\)$"):
-            self.measured(tmp_path, "end(1)\nraise ValueError('of the run')")
+            self.measured(tmp_path, "end(1)\nprint('an error is near')\nraise ValueError('of the run')")
 
     def test_fewer_steps_are_no_result(self, tmp_path: Path) -> None:
         with pytest.raises(runner.RunFailed, match=r"bye \(exit code 0, 6 steps"):
@@ -353,7 +353,7 @@ class TestPage:
 @pytest.mark.long
 def test_real_runs_have_the_forced_lengths(tmp_path: Path) -> None:
     """Upstream's trainer, and ours with a stub that reads: the command, its numbers, and what the runs have written."""
-    arms = ["ours/stub/streamed", "verl/none"]
+    arms = ["ours/stub/streamed", "plain-verl/none"]
     command = [sys.executable, "-m", "scripts.bench.compare", "--arms", *arms, "--lengths", "real", "--steps", "3"]
     done = subprocess.run(
         [*command, "--repeats", "1", "--keep", "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True
@@ -376,7 +376,7 @@ def test_real_runs_have_the_forced_lengths(tmp_path: Path) -> None:
         assert [(sample["outcome"], sample["tokens"]) for sample in samples] == [("ok", workload.HELPER_TOKENS)] * len(
             rows
         )
-    metrics = (tmp_path / "runs" / "verl_none_real_0" / "metrics.jsonl").read_text().splitlines()
+    metrics = (tmp_path / "runs" / "plain-verl_none_real_0" / "metrics.jsonl").read_text().splitlines()
     for step, line in enumerate(map(json.loads, metrics)):
         of_step = lengths[step * workload.PROMPTS : (step + 1) * workload.PROMPTS]
         mean = statistics.fmean(n for answers in of_step for n in answers)

@@ -116,7 +116,8 @@ def run_passes(
                 shutil.rmtree(folder)
             told = f"{line['median_s']:.2f} s a step"
         except (runner.RunFailed, RuntimeError, OSError) as error:
-            line["error"] = told = f"failed: {error}"
+            line["error"] = str(error)
+            told = f"failed: {error}"
         over("")
         say(f"{label}: {told}  ({time.monotonic() - began:.0f} s)")
         with file.open("a") as results:

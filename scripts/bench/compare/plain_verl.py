@@ -46,6 +46,7 @@ def start(arm: Arm, job: Job) -> Start:
         "VAL_FILE": str(job.workload.train_file),
         "ENGINE": arm.engine,
         "RANKS": "1",
+        "HYDRA_FULL_ERROR": "1",
         "VERL_FILE_LOGGER_PATH": str(job.folder / "metrics.jsonl"),
     }
     here = Path(__file__)
@@ -65,7 +66,7 @@ def start(arm: Arm, job: Job) -> Start:
             "+reward.reward_model.rollout.enable_sleep_mode=false",
             f"reward.reward_model.rollout.prompt_length={PROMPT_TOKENS + LIMIT + 64}",
             f"reward.reward_model.rollout.response_length={HELPER_TOKENS}",
-            "+ray_kwargs.ray_init.num_gpus=2",
+            "ray_kwargs.ray_init.num_gpus=2",
         ]
         environment |= {reward_model.MODEL: str(model)}
     else:

@@ -11,6 +11,7 @@ memory maps costs what is to be timed.
 import contextlib
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -172,7 +173,7 @@ def step_ends(file: Path) -> list[float]:
 def last_words(log: Path) -> str:
     """The last line in which a run says what went wrong, else the last one."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    telling = [line for line in lines if "error" in line.lower()]
+    telling = [line for line in lines if re.search(r"(Error|Exception|^error)\b.*: ", line)]
     return (telling or lines or ["nothing was said"])[-1][:300]
 
 
