@@ -6,7 +6,7 @@ from pathlib import Path
 from scripts.bench.compare import hook
 from scripts.bench.compare.arms import Arm
 from scripts.bench.compare.start import Job, Start
-from scripts.bench.compare.workload import ANSWERS, HELPER_TOKENS, LIMIT, PROMPT_TOKENS, PROMPTS
+from scripts.bench.compare.workload import ANSWERS, HELPER_TOKENS, PROMPT_TOKENS, PROMPTS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -45,7 +45,7 @@ def overrides(arm: Arm, job: Job) -> list[str]:
         "data.shuffle=false",
         f"data.train_batch_size={PROMPTS}",
         f"data.max_prompt_length={PROMPT_TOKENS}",
-        f"data.max_response_length={LIMIT}",
+        f"data.max_response_length={job.limit}",
         f"actor_rollout_ref.rollout.name={arm.engine}",
         f"actor_rollout_ref.rollout.n={ANSWERS}",
         f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={rows}",
@@ -72,7 +72,7 @@ def overrides(arm: Arm, job: Job) -> list[str]:
         f"reward_model.classmate_schedule={arm.how}",
         f"reward_model.host_classmate_name_to_url_json_fn={job.mapping}",
         f"reward_model.classmate_generation_configs.max_new_tokens={HELPER_TOKENS}",
-        # A thought of 64 tokens may have more in a helper's own.
+        # A thought may have more tokens in a helper's own.
         "reward_model.classmate_generation_configs.max_model_len=1024",
         *(f"reward_model.classmate_generation_configs.{key}={value}" for key, value in HELPER_SAMPLING.items()),
         # Nothing in these answers closes a thought: all of an answer is one, which is closed for the reader.

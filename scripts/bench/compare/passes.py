@@ -53,10 +53,6 @@ def conditions(counted: int) -> dict[str, Any]:
     return {
         "steps": counted,
         "warmup": WARMUP,
-        "prompts": workload.PROMPTS,
-        "answers": workload.ANSWERS,
-        "limit": workload.LIMIT,
-        "helper_tokens": workload.HELPER_TOKENS,
         "work": hashlib.sha256(b"".join(Path(str(part.__file__)).read_bytes() for part in _WORK)).hexdigest()[:12],
         "machine": dict(runner.machine()),
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 from scripts.bench.compare import ours, reward_model
 from scripts.bench.compare.arms import Arm
 from scripts.bench.compare.start import Job, Start
-from scripts.bench.compare.workload import ANSWERS, HELPER_TOKENS, LIMIT, PROMPT_TOKENS, PROMPTS
+from scripts.bench.compare.workload import ANSWERS, HELPER_TOKENS, PROMPT_TOKENS, PROMPTS
 
 PAGE = ours.ROOT / "docs" / "upstream_on_cpu.md"
 
@@ -26,7 +26,7 @@ def start(arm: Arm, job: Job) -> Start:
     overrides = [
         "data.shuffle=false",
         f"data.max_prompt_length={PROMPT_TOKENS}",
-        f"data.max_response_length={LIMIT}",
+        f"data.max_response_length={job.limit}",
         f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={rows}",
         f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={rows}",
         f"actor_rollout_ref.actor.optim.lr={ours.LR}",
@@ -64,7 +64,7 @@ def start(arm: Arm, job: Job) -> Start:
             "reward.reward_model.rollout.tensor_model_parallel_size=1",
             "reward.reward_model.rollout.free_cache_engine=false",
             "+reward.reward_model.rollout.enable_sleep_mode=false",
-            f"reward.reward_model.rollout.prompt_length={PROMPT_TOKENS + LIMIT + 64}",
+            f"reward.reward_model.rollout.prompt_length={PROMPT_TOKENS + 3 * job.limit}",
             f"reward.reward_model.rollout.response_length={HELPER_TOKENS}",
             "ray_kwargs.ray_init.num_gpus=2",
         ]

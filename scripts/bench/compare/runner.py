@@ -130,7 +130,8 @@ def measure(start: Start, job: Job, *, warmup: int, counted: int, say: Callable[
         )
     tree = _Tree(mark)
     cpu: dict[int, float] = {}
-    peak, ends, looked_at, heard = 0.0, [], 0.0, began
+    ends: list[float] = []
+    peak, looked_at, heard = 0.0, 0.0, began
     try:
         while process.poll() is None:
             time.sleep(_LOOK_S)

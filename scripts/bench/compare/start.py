@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.bench.compare.workload import Workload
+from scripts.bench.compare.workload import LIMITS, Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,11 @@ class Job:
     """Training steps."""
     folder: Path
     """Its own and empty; gets what the run writes."""
+
+    @property
+    def limit(self) -> int:
+        """Most tokens of an answer."""
+        return LIMITS[self.lengths]
 
     @property
     def steps_file(self) -> Path:

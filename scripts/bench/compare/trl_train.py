@@ -56,7 +56,7 @@ def computing(folder: str, tokens: int, sampling: dict[str, Any], *, one_by_one:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
     config = GenerationConfig(
         max_new_tokens=tokens,
         do_sample=True,
@@ -142,7 +142,7 @@ def main() -> None:
         rewards.append(helper_reward(f"helper_{number}", tokenizer, answer, score, spec["keep"]))
 
     tokenizer = AutoTokenizer.from_pretrained(spec["policy"])
-    model = AutoModelForCausalLM.from_pretrained(spec["policy"], dtype=torch.float32, attn_implementation="sdpa")
+    model: Any = AutoModelForCausalLM.from_pretrained(spec["policy"], dtype=torch.float32, attn_implementation="sdpa")
     rows = spec["prompts"] * spec["answers"]
     if spec["lengths_file"]:
         end_at = make_end_at(json.loads(Path(spec["lengths_file"]).read_text()), rows, tokenizer.eos_token_id)

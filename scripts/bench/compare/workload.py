@@ -5,7 +5,7 @@ step s has the same ones everywhere, and an answer's length is looked up by its 
 
     >>> workload = make_workload(Path("outputs/compare/workload"), steps=15)
     >>> lengths(steps=15)[0]                 # tokens of the four answers to the first prompt
-    [22, 17, 64, 30]
+    [49, 105, 53, 223]
 """
 
 import json
@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 PROMPTS, ANSWERS = 8, 4
 """Prompts of a step, and answers to each."""
 
-PROMPT_TOKENS, LIMIT, HELPER_TOKENS = 128, 64, 24
-"""Most tokens of a prompt, most of an answer, and those of every helper's answer: as in the main job."""
+PROMPT_TOKENS, HELPER_TOKENS = 128, 24
+"""Most tokens of a prompt, and those of every helper's answer: as in the main job."""
 
-MEDIAN, SIGMA = 24, 0.6
-"""Of the log-normal distribution of the lengths called `real`: many short answers and a long tail, as policies write
-that reason; the median is the main job's, and one answer in twenty is cut at the limit."""
+LIMITS = {"equal": 64, "real": 256}
+"""Most tokens of an answer, by the set of lengths. equal: every answer has so many, as the main job's limit is; real:
+drawn for each."""
 
-LENGTHS = ("equal", "real")
-"""equal: every answer has `LIMIT` tokens; real: drawn for each."""
+LENGTHS = tuple(LIMITS)
+
+MEDIAN, SIGMA = 96, 0.6
+"""Of the log-normal distribution of the lengths called `real`: many answers of middling length and a long tail, as
+policies write that reason. A thought is several times as long as what a reader answers, and one in twenty is cut."""
 
 _SEED = 20
 
@@ -53,7 +56,7 @@ def lengths(steps: int) -> list[list[int]]:
     draw = random.Random(_SEED)
 
     def one() -> int:
-        return max(1, min(LIMIT, round(draw.lognormvariate(math.log(MEDIAN), SIGMA))))
+        return max(1, min(LIMITS["real"], round(draw.lognormvariate(math.log(MEDIAN), SIGMA))))
 
     return [[one() for _ in range(ANSWERS)] for _ in range(steps * PROMPTS)]
 
@@ -117,9 +120,10 @@ def never_end(model: "Qwen3ForCausalLM", tokenizer: "PreTrainedTokenizerFast") -
     import torch
 
     with torch.no_grad():
-        weights_VD = model.get_input_embeddings().weight
+        weights_VD: Any = model.get_input_embeddings().weight
         weights_VD[:, 0] = 1.0
         weights_VD[tokenizer.all_special_ids, 0] = -8.0
-        for layer in model.model.layers:
+        blocks: Any = model.model.layers
+        for layer in blocks:
             layer.self_attn.o_proj.weight[0] = 0.0
             layer.mlp.down_proj.weight[0] = 0.0
