@@ -309,6 +309,13 @@ class TestReport:
         assert "adds_s" not in entries["ours/none"]
         assert report.streamed_shares(list(entries.values())) == {"ours/stub": 0.25}
 
+    def test_peers_are_compared_within_a_pass(self) -> None:
+        results = [result("ours/none", seconds, repeat=k) for k, seconds in enumerate((1.0, 2.0, 4.0))]
+        results += [result("trl/none", seconds / 2, repeat=k) for k, seconds in ((0, 1.0), (2, 4.0))]
+        results += [result("trl/one/batched", 9.0), result("plain-verl/none", 1.0, repeat=7)]
+        assert report.of_peers("equal", results) == {"trl/none": 2.0}
+        assert "ours/none takes 200% of the time of trl/none" in report.card(self.arms, ["equal"], results)[0]
+
     def test_an_error_is_never_a_time(self) -> None:
         broken = {"arm": "trl/none", "lengths": "equal", "repeat": 0, "error": "it broke"}
         text, found = report.card(self.arms, ["equal"], [result("ours/none", 1.0), broken])

@@ -45,15 +45,19 @@ def main() -> int:
     if asked.write:
         page.write(arms, asked.lengths, out, counted)
         return 0
-    results = run_passes(
-        arms,
-        asked.lengths,
-        repeats=asked.repeats,
-        counted=counted,
-        out=out,
-        cache=asked.cache.resolve(),
-        keep=asked.keep,
-    )
+    try:
+        results = run_passes(
+            arms,
+            asked.lengths,
+            repeats=asked.repeats,
+            counted=counted,
+            out=out,
+            cache=asked.cache.resolve(),
+            keep=asked.keep,
+        )
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on", file=sys.stderr)
+        return 130
     text, found = report.card(arms, asked.lengths, results)
     print(text)
     print(json.dumps({"benchmark": "compare", "steps": asked.steps, "repeats": asked.repeats, **found}))

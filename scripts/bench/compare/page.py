@@ -46,6 +46,8 @@ def content(arms: Sequence[Arm], lengths: Sequence[str], results: Sequence[Mappi
     for kind in lengths:
         entries = report.summary(arms, kind, results)
         parts += ["", f"### {kind.capitalize()} lengths", "", report.table(entries, markdown=True)]
+        said = [f"takes {share:.0%} of `{name}`" for name, share in report.of_peers(kind, results).items()]
+        parts += ["", f"`ours/none` {', '.join(said)}."] if said else []
         for name, share in report.streamed_shares(entries).items():
             parts += ["", f"`{name}`: streamed adds {share:.0%} of what batched adds."]
     return "\n".join(["", *parts, "", ""])

@@ -48,12 +48,16 @@ _WORK = (workload, ours, plain_verl, trl_peer, trl_train, reward, reward_model, 
 """What decides about what is run: results of other versions of these files are other runs."""
 
 
+def _work() -> str:
+    return hashlib.sha256(b"".join(Path(str(part.__file__)).read_bytes() for part in _WORK)).hexdigest()[:12]
+
+
 def conditions(counted: int) -> dict[str, Any]:
     """What must be the same for runs to be compared."""
     return {
         "steps": counted,
         "warmup": WARMUP,
-        "work": hashlib.sha256(b"".join(Path(str(part.__file__)).read_bytes() for part in _WORK)).hexdigest()[:12],
+        "work": _work(),
         "machine": dict(runner.machine()),
     }
 
@@ -61,7 +65,8 @@ def conditions(counted: int) -> dict[str, Any]:
 def read(file: Path, counted: int) -> list[dict[str, Any]]:
     """The results so far that were made under the present conditions."""
     lines = map(json.loads, file.read_text().splitlines()) if file.exists() else ()
-    return [line for line in lines if line["conditions"] == conditions(counted)]
+    wanted = conditions(counted)
+    return [line for line in lines if line["conditions"] == wanted]
 
 
 def run_passes(
@@ -89,7 +94,7 @@ def run_passes(
     out.mkdir(parents=True, exist_ok=True)
     file = out / "results.jsonl"
     done = {(line["arm"], line["lengths"], line["repeat"]) for line in read(file, counted) if "error" not in line}
-    made = workload.make_workload(out / "workload", steps)
+    made = workload.make_workload(out / f"workload_{_work()}", steps)
     todo = [
         (arm, kind, repeat)
         for repeat in range(repeats)

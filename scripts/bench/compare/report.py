@@ -22,15 +22,8 @@ def summary(arms: Sequence[Arm], lengths: str, results: Sequence[Result]) -> lis
         lengths: which set counts.
         results: of all arms and sets; where an arm has several of one pass, the last counts.
     """
-    runs: dict[str, dict[int, Result]] = {}
-    errors: dict[str, str] = {}
-    for result in results:
-        if result["lengths"] != lengths:
-            continue
-        if "error" in result:
-            errors[result["arm"]] = result["error"]
-        else:
-            runs.setdefault(result["arm"], {})[result["repeat"]] = result
+    runs = _runs(lengths, results)
+    errors = {line["arm"]: line["error"] for line in results if line["lengths"] == lengths and "error" in line}
     entries = []
     for arm in arms:
         own, alone = runs.get(arm.name, {}), runs.get(arm.alone, {})
@@ -47,6 +40,27 @@ def summary(arms: Sequence[Arm], lengths: str, results: Sequence[Result]) -> lis
             entry["error"] = errors[arm.name]
         entries.append(entry)
     return entries
+
+
+def _runs(lengths: str, results: Sequence[Result]) -> dict[str, dict[int, Result]]:
+    """Good runs by arm and pass."""
+    runs: dict[str, dict[int, Result]] = {}
+    for result in results:
+        if result["lengths"] == lengths and "error" not in result:
+            runs.setdefault(result["arm"], {})[result["repeat"]] = result
+    return runs
+
+
+def of_peers(lengths: str, results: Sequence[Result], ours: str = "ours/none") -> dict[str, float]:
+    """Median over passes of the time of `ours` as a share of that of each other arm without a reader."""
+    runs = _runs(lengths, results)
+    own = runs.pop(ours, {})
+    shares = {
+        name: [own[k]["median_s"] / other[k]["median_s"] for k in own.keys() & other.keys()]
+        for name, other in runs.items()
+        if name.endswith("/none")
+    }
+    return {name: round(statistics.median(values), 3) for name, values in shares.items() if values}
 
 
 def _median(values: Sequence[float | None]) -> float | None:
@@ -66,15 +80,17 @@ def _readers(arm: str) -> str:
 
 
 def card(arms: Sequence[Arm], lengths: Sequence[str], results: Sequence[Result]) -> tuple[str, dict[str, Any]]:
-    """The tables for a terminal, and their numbers by set of lengths: `{"arms": [...], "streamed_share": {...}}`."""
+    """The tables for a terminal, and their numbers by set of lengths: `arms`, `streamed_share`, `of_peers`."""
     lines, found = [], {}
     for kind in lengths:
         entries = summary(arms, kind, results)
         shares = streamed_shares(entries)
         lines += [f"{kind} lengths", table(entries)]
+        peers = of_peers(kind, results)
+        lines += [f"  ours/none takes {share:.0%} of the time of {name}" for name, share in peers.items()]
         lines += [f"  {name}: streamed adds {share:.0%} of what batched adds" for name, share in shares.items()]
         lines += [f"  {entry['arm']} failed: {entry['error']}" for entry in entries if "error" in entry] + [""]
-        found[kind] = {"arms": entries, "streamed_share": shares}
+        found[kind] = {"arms": entries, "streamed_share": shares, "of_peers": peers}
     return "\n".join(lines), found
 
 
