@@ -24,7 +24,11 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clas
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.bench.compare",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--arms", nargs="+", default=["*"], metavar="PATTERN", help="of: " + ", ".join(_names()))
     parser.add_argument("--lengths", nargs="+", choices=LENGTHS, default=list(LENGTHS), help="default: both")
     parser.add_argument("--repeats", type=int, default=3, help="passes through all arms (default: %(default)s)")

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -116,7 +117,7 @@ def run_passes(
             if not keep:
                 shutil.rmtree(folder)
             told = f"{line['median_s']:.2f} s a step"
-        except (runner.RunFailed, RuntimeError, OSError) as error:
+        except (runner.RunFailed, RuntimeError, OSError, subprocess.SubprocessError) as error:
             line["error"] = str(error)
             told = f"failed: {error}"
         over("")

@@ -69,7 +69,7 @@ class _Tree:
                     self._known[process.pid] = process
                 else:
                     self._others.add((process.pid, process.create_time()))
-        self._known = {pid: process for pid, process in self._known.items() if process.is_running()}
+        self._known = {pid: process for pid, process in self._known.items() if _lives(process)}
         return list(self._known.values())
 
     def cpu_seconds(self) -> float:
@@ -96,6 +96,13 @@ class _Tree:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.send_signal(signal.SIGKILL)
             psutil.wait_procs(processes, timeout=5)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Not so when only its parent has yet to hear of its end, which may be never."""
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def measure(start: Start, job: Job, *, warmup: int, counted: int, say: Callable[[str], None]) -> dict[str, Any]:

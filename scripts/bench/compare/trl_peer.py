@@ -72,5 +72,5 @@ def start(arm: Arm, job: Job, python: Path) -> Start:
     }
     file = job.folder / "spec.json"
     file.write_text(json.dumps(spec, indent=2))
-    # -P: this folder holds names that are packages too.
-    return Start(command=[str(python), "-P", str(HERE / "trl_train.py"), str(file)], environment={})
+    # -P and no path of ours: this folder holds names that are packages too.
+    return Start(command=[str(python), "-P", str(HERE / "trl_train.py"), str(file)], environment={"PYTHONPATH": ""})
