@@ -136,7 +136,7 @@ class TestCommands:
         reward = from_mapping(container["reward_model"], require_classmates=bool(arm.helpers))
         check_training(container, reward)
         assert len(reward.classmates) == arm.helpers
-        assert {spec.backend for spec in reward.classmates} <= {"openai" if arm.stub else arm.engine}
+        assert {spec.backend for spec in reward.classmates} <= {arm.engine}
         assert not arm.helpers or reward.classmate_schedule == arm.how
 
     def test_equal_lengths_need_no_hook(self, made: workload.Workload, tmp_path: Path) -> None:
@@ -154,6 +154,29 @@ class TestCommands:
 
 
 class TestStub:
+    def test_a_classmates_actor_waits_instead_of_computing(
+        self, made: workload.Workload, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from verl.workers import classmate_workers
+        from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
+
+        monkeypatch.setattr(classmate_workers.ClassmateWorker, "generate", None)  # put back afterwards
+        hook.play_classmates(classmate_workers)
+        worker = classmate_workers.ClassmateWorker(EngineConfig(model_path=str(made.helpers[1])))
+
+        async def ask() -> list[Any]:
+            # As the client asks an engine.
+            ask_one = {"prompt_ids": [1, 2], "sampling_params": {"max_tokens": 24, "seed": 1}, "request_id": "a"}
+            return await asyncio.gather(*(worker.generate(**ask_one) for _ in range(9)))
+
+        began = time.monotonic()
+        outputs = asyncio.run(ask())
+        assert time.monotonic() - began >= 3 * workload.STUB_REQUEST_S, "four at a time"
+        worker.engine.close()
+        replies = [classmate_workers.reply_of(output, max_tokens=24) for output in outputs]
+        assert [(reply.outcome, len(reply.token_ids)) for reply in replies] == [("ok", 24)] * 9
+        assert worker.engine.batches == 0
+
     def test_it_does_as_a_hosted_classmate(self, made: workload.Workload, tmp_path: Path) -> None:
         from verl.trainer.preflight_models import check_server, load_tokenizer
         from verl.workers.classmate_remote import RemoteClassmate
@@ -175,7 +198,7 @@ class TestStub:
             replies = asyncio.run(ask())
             took = time.monotonic() - began
         assert [(reply.outcome, len(reply.token_ids)) for reply in replies] == [("ok", workload.HELPER_TOKENS)] * 9
-        assert took >= 3 * stub.REQUEST_S, "four at a time"
+        assert took >= 3 * workload.STUB_REQUEST_S, "four at a time"
 
 
 def trainee(folder: Path, body: str) -> Start:

@@ -29,7 +29,7 @@ class Arm:
     engine: Literal["hf", "vllm"] = "hf"
     """Engine of the policy, and of helpers that are no stub."""
     stub: bool = False
-    """The helpers are servers that wait instead of computing (`stub.py`)."""
+    """The helpers wait instead of computing, and cost no CPU."""
     debug: bool = False
     """The whole run in one process (`debug=true`)."""
 

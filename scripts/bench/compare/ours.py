@@ -19,8 +19,9 @@ HELPER_SAMPLING = {"temperature": 0.7, "top_p": 0.9}
 
 def start(arm: Arm, job: Job) -> Start:
     """The command of one run."""
+    environment = timed(job) | ({hook.STUB: "1"} if arm.stub else {})
     module = "verl.trainer.classmate_cot_main_ppo" if arm.helpers else "verl.trainer.qwen_main_ppo"
-    return Start(command=[sys.executable, "-m", module, *overrides(arm, job)], environment=timed(job))
+    return Start(command=[sys.executable, "-m", module, *overrides(arm, job)], environment=environment)
 
 
 def timed(job: Job) -> dict[str, str]:
@@ -63,14 +64,12 @@ def overrides(arm: Arm, job: Job) -> list[str]:
     ]
     if not arm.helpers:
         return shared
-    backend = "openai" if arm.stub else arm.engine
-    classmates = [f"{{model:{path},backend:{backend}}}" for path in job.workload.helpers[: arm.helpers]]
+    classmates = [f"{{model:{path},backend:{arm.engine}}}" for path in job.workload.helpers[: arm.helpers]]
     return [
         *shared,
         "reward_model.classmate_model_name_or_path_list=null",
         f"reward_model.classmates=[{','.join(classmates)}]",
         f"reward_model.classmate_schedule={arm.how}",
-        f"reward_model.host_classmate_name_to_url_json_fn={job.mapping}",
         f"reward_model.classmate_generation_configs.max_new_tokens={HELPER_TOKENS}",
         # A thought may have more tokens in a helper's own.
         "reward_model.classmate_generation_configs.max_model_len=1024",

@@ -129,7 +129,7 @@ def run_passes(
 
 def _run(arm: Arm, job: Job, counted: int, cache: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
-        if arm.stub:
+        if arm.stub and arm.peer == "trl":
             models = job.workload.helpers[: arm.helpers]
             stack.enter_context(stub.serving(models, mapping=job.mapping))
         start, versions = _start(arm, job, cache)

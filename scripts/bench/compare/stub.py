@@ -1,9 +1,9 @@
-"""A helper that costs no CPU: a server with the OpenAI interface that waits instead of computing.
+"""A helper of TRL that costs no CPU: a server with the OpenAI interface that waits instead of computing.
 
-One decision: it is real HTTP on loopback, so that a run asks it through the same code as any hosted classmate; only
-what a model would compute is replaced by time.
+One decision: it is real HTTP on loopback, the least that a TRL user's helper on a GPU of its own would cost. Ours play
+theirs in the classmate's own actor (`hook.py`), since a server knows no schedule: rows go there one by one in both.
 
-    >>> with serving([folder], mapping=mapping):         # the mapping file of engine `openai` names it
+    >>> with serving([folder], mapping=mapping):         # the mapping file says where
     ...     ...
 """
 
@@ -19,11 +19,9 @@ from typing import Any
 
 from aiohttp import web
 
-PLACES, REQUEST_S = 4, 0.25
-"""Requests that it serves at a time, and seconds that each takes: 2 s for 32."""
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-ANSWER = "The answer is 7, since 3 and 4 are 7."
-"""What it says, repeated up to the tokens that were asked for."""
+from scripts.bench.compare.workload import STUB_ANSWER, STUB_PLACES, STUB_REQUEST_S, stub_answer
 
 
 def make_app(model: Path) -> web.Application:
@@ -31,17 +29,17 @@ def make_app(model: Path) -> web.Application:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    answer = tokenizer.encode(ANSWER, add_special_tokens=False).ids
-    places = asyncio.Semaphore(PLACES)
+    answer = tokenizer.encode(STUB_ANSWER, add_special_tokens=False).ids
+    places = asyncio.Semaphore(STUB_PLACES)
 
     async def complete(request: web.Request) -> web.Response:
         asked: dict[str, Any] = await request.json()
         async with places:
-            await asyncio.sleep(REQUEST_S)
+            await asyncio.sleep(STUB_REQUEST_S)
         prompt, tokens = asked["prompt"], int(asked["max_tokens"])
         if isinstance(prompt, str):
             prompt = tokenizer.encode(prompt, add_special_tokens=False).ids
-        ids = (answer * (1 + tokens // len(answer)))[:tokens]
+        ids = stub_answer(answer, tokens)
         choice = {"index": 0, "text": tokenizer.decode(ids), "finish_reason": "length", "token_ids": ids}
         return web.json_response({"choices": [choice | {"prompt_token_ids": prompt}]})
 

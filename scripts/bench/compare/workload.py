@@ -11,6 +11,7 @@ step s has the same ones everywhere, and an answer's length is looked up by its 
 import json
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,12 @@ PROMPTS, ANSWERS = 8, 4
 
 PROMPT_TOKENS, HELPER_TOKENS = 128, 24
 """Most tokens of a prompt, and those of every helper's answer: as in the main job."""
+
+STUB_PLACES, STUB_REQUEST_S = 4, 0.25
+"""Requests that a stub, which waits instead of computing, serves at a time, and seconds that each takes: 2 s for 32."""
+
+STUB_ANSWER = "The answer is 7, since 3 and 4 are 7."
+"""What it says, repeated up to the tokens that were asked for."""
 
 LIMITS = {"equal": 64, "real": 256}
 """Most tokens of an answer, by the set of lengths. equal: every answer has so many, as the main job's limit is; real:
@@ -59,6 +66,11 @@ def lengths(steps: int) -> list[list[int]]:
         return max(1, min(LIMITS["real"], round(draw.lognormvariate(math.log(MEDIAN), SIGMA))))
 
     return [[one() for _ in range(ANSWERS)] for _ in range(steps * PROMPTS)]
+
+
+def stub_answer(ids: Sequence[int], tokens: int) -> list[int]:
+    """So many tokens of an answer that begins with `ids`, over and over."""
+    return (list(ids) * (1 + tokens // len(ids)))[:tokens]
 
 
 def make_workload(folder: Path, steps: int) -> Workload:
