@@ -11,6 +11,7 @@ real lengths `streamed` adds more than 40 % of what `batched` adds, or a run fai
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -44,6 +45,8 @@ def main() -> int:
     counted, out = asked.steps - WARMUP, asked.out.resolve()
     if counted < 1 or asked.repeats < 1:
         parser.error(f"--steps must be at least {WARMUP + 1}, --repeats at least 1")
+    # So that a run does not outlive this process.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     results = run_passes(ARMS, asked.lengths, repeats=asked.repeats, counted=counted, out=out, cache=out)
     text, found = report.card(ARMS, asked.lengths, results)
     print(text)

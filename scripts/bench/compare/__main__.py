@@ -9,6 +9,7 @@ Finished runs are kept in --out and not repeated. TRL is installed into an envir
 import argparse
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -49,6 +50,8 @@ def main() -> int:
     if asked.write:
         page.write(arms, asked.lengths, out, counted)
         return 0
+    # So that a run does not outlive this process.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         results = run_passes(
             arms,
