@@ -369,10 +369,13 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """Whether rows are judged here, all at once while the policy sleeps, and not where they are made."""
         return bool(asked_in_turn(self.reward_config, resolved_schedule(self.config, self.reward_config)))
 
-    @property
+    @functools.cached_property
     def judges_beside(self) -> bool:
-        """Whether training rows are judged while the policy's log-probs are computed."""
-        return self.trains_with_classmates and read_beside_log_probs(self.config, self.reward_config)
+        """Whether training rows are judged while log-probs of the policy or the reference are computed, if any are."""
+        rows = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
+        passes = needs_old_log_probs(self.config, self.reward_config, rows=rows, dropout=self._has_dropout)
+        computed = self.use_reference_policy or passes
+        return self.trains_with_classmates and computed and read_beside_log_probs(self.config, self.reward_config)
 
     def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:
         """Upstream's place for helpers that share the policy's GPU: it has just put the policy to sleep."""
