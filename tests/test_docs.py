@@ -28,6 +28,10 @@ CLAIMS = {
     r"python scripts/resources_table\.py --write": [
         "tests/trainer/test_gpu_memory.py::test_the_table_of_the_documents_is_the_planners"
     ],
+    r"python -m scripts\.bench\.compare( .*)?": [
+        "tests/bench/test_compare.py::test_real_runs_have_the_forced_lengths",
+        "tests/bench/test_compare.py::test_it_is_written_between_its_marks",
+    ],
     r"python scripts/\S+\.py": ["tests/test_repository.py::test_scripts_explain_themselves"],
     r"python examples/test_classmate_cot\.py .*": [
         "tests/e2e/test_classmate_check.py::test_it_shows_what_a_model_answers_and_why_another_cannot"

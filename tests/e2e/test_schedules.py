@@ -8,15 +8,24 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, graded_reward, metrics, rows, settings, start, steps
+from tests.e2e.world import (
+    MAIN,
+    PROMPTS,
+    ROLLOUTS,
+    World,
+    finished,
+    graded_reward,
+    metrics,
+    rows,
+    settings,
+    start,
+    steps,
+)
 from verl.classmate.seeds import request_seed, row_key
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, GenerationOutput, HFEngine
 from verl.workers.rollout.hf_rollout_server.sampling import SamplingParams
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(torch.cuda.is_available(), reason="deterministic runs are refused on a GPU"),
-]
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="deterministic runs are refused on a GPU")
 STEPS, NEW_TOKENS, LIVE = 2, 24, 1
 """The live classmate comes behind the given one."""
 
@@ -49,6 +58,7 @@ def _finished(world: World, folder: Path, schedule: str) -> Path:
     return folder / schedule
 
 
+@pytest.mark.long
 def test_streamed_and_batched_give_the_same_rewards(runs: dict[str, Path]) -> None:
     for step in range(1, STEPS + 1):
         dumps = [(run / "rollouts" / f"step_{step}.jsonl").read_bytes() for run in runs.values()]
@@ -64,6 +74,7 @@ def test_streamed_and_batched_give_the_same_rewards(runs: dict[str, Path]) -> No
     assert [line["step"] for line in metrics(runs["batched"])] == [line["step"] for line in metrics(runs["streamed"])]
 
 
+@pytest.mark.long
 def test_live_self_play_answers_with_the_weights_of_the_step_before(world: World, runs: dict[str, Path]) -> None:
     records = [row for row in rows(runs["streamed"], 2) if row["classmates"][LIVE]["samples"][0]["outcome"] == "ok"]
     assert records
@@ -78,6 +89,27 @@ def test_live_self_play_answers_with_the_weights_of_the_step_before(world: World
     # The prompt's text as a whole may have other tokens than its parts, of which the run made it.
     assert same["step 1"] >= 0.9 > same["start"]
     assert log_probs["step 1"] != pytest.approx(log_probs["start"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_classmates_on_a_cpu_take_turns_and_give_the_same_rewards(world: World, tmp_path: Path) -> None:
+    def run(schedule: str) -> list[dict[str, Any]]:
+        folder = tmp_path / schedule
+        overrides = (
+            f"reward_model.classmate_schedule={schedule}",
+            "trainer.deterministic=true",
+            "trainer.total_training_steps=1",
+            "trainer.save_freq=-1",
+            "trainer.test_freq=-1",
+            "trainer.val_before_train=false",
+            graded_reward(tmp_path),
+        )
+        finished([*MAIN, *settings(world, folder, *overrides)], log=tmp_path / f"{schedule}.txt")
+        return rows(folder, 1)
+
+    streamed, batched = run("streamed"), run("batched")
+    assert batched == streamed
+    assert {s["outcome"] for row in batched for c in row["classmates"] for s in c["samples"]} >= {"ok"}
 
 
 def request_of(row: dict[str, Any], classmate: int, tokenizer: Any) -> tuple[list[int], SamplingParams]:

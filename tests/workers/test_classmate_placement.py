@@ -64,6 +64,9 @@ def test_classmates_that_do_not_share_the_trainers_gpus_read_beside_the_log_prob
     assert read_beside_log_probs(run(), reward(own, server))
     assert read_beside_log_probs(run(device="cpu"), reward({}, {"backend": "hf"}))
     assert not read_beside_log_probs(run(), reward(own, {}))
+    # Who waits for its turn is asked by the trainer.
+    assert not read_beside_log_probs(run(device="cpu"), reward({}, {"backend": "hf"}, classmate_schedule="batched"))
+    assert read_beside_log_probs(run(), reward(own, server, classmate_schedule="batched"))
     live = {"classmate_cot_reward_configs": {"self_play": "live", "self_play_model": "policy"}}
     for device in ("cpu", "cuda"):
         assert not read_beside_log_probs(run(device=device), reward(own, **live))

@@ -82,6 +82,10 @@ class AlgorithmConfig:
     constant_group: Literal["zero", "raw"] = "zero"
     """verl's estimators that compare rows: what they make of rewards that are all the same is 0, or the rounding noise
     that upstream leaves there. The project's own leave none."""
+    old_log_prob: Literal["auto", "always"] = "auto"
+    """When the policy's log-probs before an update are computed in a pass of their own: auto leaves it out where
+    exactly one optimizer step follows, whose own log-probs they are, unless a correction needs them earlier; always
+    gives verl's metrics `rollout_corr/*` too."""
     use_kl_in_reward: bool = False
     """KL in the reward is not supported; use actor_rollout_ref.actor.use_kl_loss."""
 

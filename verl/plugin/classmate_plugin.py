@@ -36,6 +36,35 @@ def _value_model(module: ModuleType) -> None:
         cpu_adapters.value_head_attention(module)
 
 
+def _policy_engine(module: ModuleType) -> None:
+    from verl.workers.engine.base import EngineRegistry
+    from verl.workers.engine.fsdp.policy_engine import PolicyEngine
+
+    # With the vendor's name it is found before upstream's own, which is registered without.
+    for device, vendor in (("cpu", None), ("cuda", "nvidia")):
+        register = EngineRegistry.register("language_model", ["fsdp", "fsdp2"], device=device, vendor=vendor)
+        register(PolicyEngine)
+
+
+def _own_log_probs(module: ModuleType) -> None:
+    from verl.trainer.ppo.one_update import with_own_log_probs
+
+    module.ppo_loss = with_own_log_probs(module.ppo_loss)  # type: ignore[attr-defined]
+
+
+def _log_probs_in_parts(module: ModuleType) -> None:
+    from verl.plugin.log_probs import log_probs_in_parts
+
+    module.logprobs_from_logits_v2 = log_probs_in_parts  # type: ignore[attr-defined]
+
+
+def _puts_together(module: ModuleType) -> None:
+    from verl.experimental.agent_loop.queue_puts import PutsTogether
+
+    module.tq = PutsTogether(module.tq)  # type: ignore[attr-defined]
+    module.list_of_dict_to_tensordict = list  # type: ignore[attr-defined]
+
+
 def _hf_replica(module: ModuleType) -> None:
     def load() -> type:
         from verl.workers.rollout.hf_rollout_server.replica import HFReplica
@@ -68,13 +97,17 @@ def register(after_import: Callable[[str, Hook], None]) -> None:
 
     after_import("verl.utils.distributed", _on_cpu("gloo_process_group"))
     after_import("verl.workers.engine.fsdp.transformer_impl", _on_cpu("unpinned_offload"))
-    after_import("verl.workers.engine.fsdp.transformer_impl", _on_cpu("fsdp_engines"))
+    after_import("verl.workers.engine.fsdp.transformer_impl", _on_cpu("value_engine"))
+    after_import("verl.workers.engine.fsdp.transformer_impl", _policy_engine)
+    after_import("verl.workers.utils.losses", _own_log_probs)
+    after_import("verl.utils.torch_functional", _log_probs_in_parts)
     after_import("verl.utils.model", _value_model)
     after_import("verl.workers.rollout.vllm_rollout.bucketed_weight_transfer", _on_cpu("copied_weights"))
     after_import("verl.workers.rollout.vllm_rollout.utils", _on_cpu("layerwise_weight_sync"))
     after_import("verl.workers.rollout.replica", _hf_replica)
     after_import("verl.workers.rollout.base", _hf_adapter)
     after_import("verl.experimental.agent_loop.agent_loop", _agent_loop)
+    after_import("verl.trainer.ppo.v1.agent_loop_tq", _puts_together)
     _REGISTERED.add("classmate_cot")
 
 

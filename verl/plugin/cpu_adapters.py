@@ -74,15 +74,12 @@ def unpinned_offload(module: ModuleType) -> None:
     module.CPUOffloadPolicy = unpinned  # type: ignore[attr-defined]
 
 
-def fsdp_engines(module: ModuleType) -> None:
-    """`verl.workers.engine.fsdp.transformer_impl`: its engines, registered for cuda and npu, serve the CPU too."""
+def value_engine(module: ModuleType) -> None:
+    """`verl.workers.engine.fsdp.transformer_impl`: the critic's engine, registered for cuda and npu, serves the CPU."""
     from verl.workers.engine.base import EngineRegistry
 
-    for model_type, engine in (
-        ("language_model", module.FSDPEngineWithLMHead),  # type: ignore[attr-defined]
-        ("value_model", module.FSDPEngineWithValueHead),  # type: ignore[attr-defined]
-    ):
-        EngineRegistry.register(model_type=model_type, backend=["fsdp", "fsdp2"], device="cpu")(engine)
+    engine = module.FSDPEngineWithValueHead  # type: ignore[attr-defined]
+    EngineRegistry.register(model_type="value_model", backend=["fsdp", "fsdp2"], device="cpu")(engine)
 
 
 def value_head_attention(module: ModuleType) -> None:

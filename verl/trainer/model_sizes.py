@@ -57,6 +57,12 @@ def model_size(path: str | None) -> ModelSize | None:
     """
     if not path or "://" in path:
         return None
+    given = model_config(path)
+    return None if given is None else size_of_config(given, stored=lambda: _stored_parameters(path))
+
+
+def model_config(path: str) -> dict[str, Any] | None:
+    """The content of a model's `config.json`, of a folder or a hub name; None where it cannot be had."""
     file = _config_file(path)
     if file is None:
         return None
@@ -64,7 +70,7 @@ def model_size(path: str | None) -> ModelSize | None:
         given = json.loads(file.read_text())
     except ValueError:
         return None
-    return size_of_config(given, stored=lambda: _stored_parameters(path)) if isinstance(given, dict) else None
+    return given if isinstance(given, dict) else None
 
 
 def size_of_config(given: Mapping[str, Any], *, stored: Any = lambda: None) -> ModelSize | None:

@@ -181,12 +181,15 @@ def asked_in_turn(reward: ClassmateRewardModelConfig, schedule: Schedule) -> fro
 def read_beside_log_probs(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> bool:
     """Whether classmates may go on reading when the policy has answered, and are awaited where advantages need them.
 
-    So it is where none of them shares the trainer's GPUs or is the policy itself, and nothing needs rewards earlier.
+    So it is where none of them shares the trainer's GPUs, takes turns with others or is the policy itself, and nothing
+    needs rewards earlier.
     """
     on_trainers_gpu = config["trainer"]["device"] != "cpu" and any(not engine.dedicated for engine in engines(reward))
     algorithm = config["algorithm"]
     needed_earlier = algorithm["adv_estimator"] == "remax" or algorithm["filter_groups"]["enable"]
-    return bool(reward.classmates) and not (on_trainers_gpu or needed_earlier or reward.live_classmate is not None)
+    in_turn = bool(asked_in_turn(reward, resolved_schedule(config, reward)))
+    live = reward.live_classmate is not None
+    return bool(reward.classmates) and not (on_trainers_gpu or needed_earlier or in_turn or live)
 
 
 def trainer_gpus(config: Mapping[str, Any]) -> int:

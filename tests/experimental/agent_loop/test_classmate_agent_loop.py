@@ -257,7 +257,7 @@ def sessions(config: DictConfig, monkeypatch: pytest.MonkeyPatch, *, validate: b
     monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", ignore)
     worker = object.__new__(ClassmateAgentLoopWorker)
     worker.config, worker._agent_loop, worker._agent_loop_postprocess = config, Loop(), ignore
-    worker._judging = {}
+    worker._judging, worker._making = {}, set()
     trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": validate}
     prompt = {"uid": "0-1-key", "agent_name": "classmate_cot"}
     asyncio.run(worker._run_prompt(prompt, {"temperature": 1.0, "top_p": 0.9, "top_k": 5}, trajectory))
@@ -299,7 +299,8 @@ def test_the_rows_of_a_prompt_share_the_answers_to_the_question_alone(
 
     monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", ignore)
     worker = object.__new__(ClassmateAgentLoopWorker)
-    worker.config, worker._agent_loop_postprocess, worker._judging = config, keep, {}
+    worker.config, worker._agent_loop_postprocess = config, keep
+    worker._judging, worker._making = {}, set()
     row = {
         "raw_prompt": [{"role": "user", "content": QUESTION}],
         "data_source": "hinted_arithmetic",

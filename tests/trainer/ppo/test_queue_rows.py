@@ -91,9 +91,28 @@ def test_a_batch_without_a_row_ends_the_run_and_says_why(buffer_of: Any, rows: d
 
 def test_rows_that_nobody_makes_any_more_are_not_awaited(buffer_of: Any) -> None:
     buffer = buffer_of(Queue({}, {"0-1-a": "running"}))
-    buffer.dead_workers = lambda: 2
-    with pytest.raises(RuntimeError, match="2 of the processes that make rows died"):
+
+    def nobody_is_left(timeout_s: float) -> None:
+        raise RuntimeError("a process that makes rows died")
+
+    buffer.wait_for_rows = nobody_is_left
+    with pytest.raises(RuntimeError, match="a process that makes rows died"):
         sample(buffer, 1)
+
+
+def test_rows_are_looked_for_as_soon_as_they_are_made(buffer_of: Any) -> None:
+    queue = Queue({}, {"0-1-a": "running"})
+    buffer = buffer_of(queue)
+    waits = []
+
+    def made(timeout_s: float) -> None:
+        waits.append(timeout_s)
+        queue.items |= {"0-1-a_0_0": {"status": "success"}}
+        queue.items["0-1-a"]["status"] = "finished"
+
+    buffer.wait_for_rows = made
+    assert sample(buffer, 1) == ["0-1-a_0_0"]
+    assert len(waits) == 1
 
 
 @pytest.mark.parametrize(

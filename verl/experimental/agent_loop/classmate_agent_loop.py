@@ -43,7 +43,7 @@ from verl.workers.row_judge import (
     asked_to_json,
     partner_from_json,
 )
-from verl.workers.shared_draws import shared_draws
+from verl.workers.shared_draws import drawn_once, shared_draws
 
 ASKED_EARLY = "asked_early"
 """Key of a row's extra fields: what was asked where the row was made, with the schedule `batched`."""
@@ -125,6 +125,16 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
         """As upstream; `judge` is the process's own when not given."""
         super().__init__(*args, **kwargs)
         self.judge = judge or row_judge(self.config, self.tokenizer, self.server_manager)
+
+    async def ct_build_initial_tokens(
+        self, messages: list[dict[str, Any]], tools: Any = None, **media: Any
+    ) -> list[int]:
+        """Upstream's tokens of a prompt; of one without tools or media, tokenized once for all answers to it."""
+        upstream = super().ct_build_initial_tokens
+        if tools or any(media.get(name) for name in ("images", "videos", "audios")):
+            return await upstream(messages, tools, **media)
+        key = ("prompt", json.dumps(messages, default=_plain))
+        return list(await drawn_once(key, lambda: upstream(messages, **media)))
 
     def seeded(self, sampling_params: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
         """Sampling parameters with the row's seed, for engines that are to draw from it."""
@@ -253,6 +263,7 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
             data_config=DictConfigWrap(self.config.data),
             hf_model_type=self.hf_model_type,
         )
+        self._making: set[asyncio.Future[None]] = set()
         self._beside: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._judging: dict[str, list[asyncio.Task[dict[str, Any]]]] = defaultdict(list)
 
@@ -263,8 +274,14 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         if self.config.algorithm.adv_estimator == "remax" and not trajectory["validate"]:
             sampled = prompt.get("__rollout_n__", self.config.actor_rollout_ref.rollout.n)
             prompt = {**prompt, "__rollout_n__": sampled + 1, GREEDY_SESSION: int(sampled)}
+        made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._making.add(made)
         with shared_draws():
-            await super()._run_prompt(prompt, sampling_params, trajectory, trace=trace)
+            try:
+                await super()._run_prompt(prompt, sampling_params, trajectory, trace=trace)
+            finally:
+                self._making.remove(made)
+                made.set_result(None)
             # Rows that are judged beside the log-probs share them as well; who takes the rewards sees what fails.
             await asyncio.gather(*self._judging.pop(prompt["uid"], []), return_exceptions=True)
 
@@ -348,9 +365,9 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         tasks, self._beside = self._beside, {}
         return dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
 
-    async def until_the_end(self) -> None:
-        """Never returns: who waits for it learns when this process dies."""
-        await asyncio.Event().wait()
+    async def settled(self) -> None:
+        """Returns when the prompts that are under way have all their rows in the queue."""
+        await asyncio.gather(*self._making)
 
 
 class ClassmateAgentLoopManager(AgentLoopManagerTQ):
@@ -369,7 +386,7 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(ClassmateAgentLoopWorker)
         self._reward = from_mapping(self.config.reward_model, require_classmates=False)
-        self._ends: list[ray.ObjectRef] = []
+        self._settled: list[ray.ObjectRef] = []
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """Dispatches a batch without waiting, with our columns added."""
@@ -388,12 +405,19 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
             found |= part
         return found
 
-    def dead_workers(self) -> int:
-        """How many of the processes that make rows have died."""
-        if not self._ends:
-            self._ends = [worker.until_the_end.remote() for worker in self.agent_loop_workers]
-        ended, _ = ray.wait(self._ends, num_returns=len(self._ends), timeout=0)
-        return len(ended)
+    def wait_for_rows(self, timeout_s: float) -> None:
+        """Waits until what is under way is made, at most so long.
+
+        Raises:
+            RuntimeError: a process that makes rows has died.
+        """
+        if not self._settled:
+            self._settled = [worker.settled.remote() for worker in self.agent_loop_workers]
+        ready, self._settled = ray.wait(self._settled, num_returns=len(self._settled), timeout=timeout_s)
+        try:
+            ray.get(ready)
+        except ray.exceptions.RayActorError as error:
+            raise RuntimeError("a process that makes rows died; logs/ray of the run folder says why") from error
 
 
 def partners(prompts: TensorDict, reward: ClassmateRewardModelConfig, *, validate: bool) -> list[str]:

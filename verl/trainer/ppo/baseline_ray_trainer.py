@@ -50,8 +50,10 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer import checkpoints
 from verl.trainer.console import Console
 from verl.trainer.frozen_weights import FrozenWeights
+from verl.trainer.model_sizes import model_config
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
 from verl.trainer.ppo.advantage.rows import GREEDY_FIELDS, Greedy, recorded_advantages
+from verl.trainer.ppo.one_update import has_dropout, needs_old_log_probs, take_agreement
 from verl.trainer.ppo.queue_rows import accounted
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.trainer.ppo.row_metrics import main_model_lengths, row_metrics
@@ -76,6 +78,9 @@ from verl.workers.classmate_placement import (
 )
 from verl.workers.classmate_remote import with_hosted
 from verl.workers.classmate_workers import ClassmateGroup
+from verl.workers.engine.fsdp.policy_engine import ENTROPY_ASIDE
+from verl.workers.rollout.llm_server import LLMServerClient
+from verl.workers.rollout.one_server import OneServerClient
 from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, asked_from_json
 from verl.workers.shared_draws import shared_draws
 from verl.workers.utils.padding import response_to_nested
@@ -201,13 +206,18 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             reward_loop_worker_handles=None if self.judges_beside else self.get_reward_handles(),
         )
         ray.get([worker.__ray_ready__.remote() for worker in manager.agent_loop_workers])
-        self.replay_buffer.dead_workers = manager.dead_workers
+        self.replay_buffer.wait_for_rows = manager.wait_for_rows
         if self.classmates is not None:
             classmates = self.classmates
             manager.excluded_classmates = lambda: classmates.excluded
             manager.judged_later = self.judges_batches
             manager.judged_beside = self.judges_beside
         return manager
+
+    def get_llm_client(self) -> LLMServerClient:
+        """Upstream's client of the policy's engines."""
+        alone = len(self.llm_server_manager.get_replicas()) == 1
+        return self.llm_server_manager.get_client(OneServerClient if alone else None)
 
     def _setup(self) -> None:
         self._init_classmate_workers()
@@ -359,10 +369,13 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """Whether rows are judged here, all at once while the policy sleeps, and not where they are made."""
         return bool(asked_in_turn(self.reward_config, resolved_schedule(self.config, self.reward_config)))
 
-    @property
+    @functools.cached_property
     def judges_beside(self) -> bool:
-        """Whether training rows are judged while the policy's log-probs are computed."""
-        return self.trains_with_classmates and read_beside_log_probs(self.config, self.reward_config)
+        """Whether training rows are judged while log-probs of the policy or the reference are computed, if any are."""
+        rows = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
+        passes = needs_old_log_probs(self.config, self.reward_config, rows=rows, dropout=self._has_dropout)
+        computed = self.use_reference_policy or passes
+        return self.trains_with_classmates and computed and read_beside_log_probs(self.config, self.reward_config)
 
     def _compute_reward_colocate(self, batch: KVBatchMeta, metrics: dict | None = None) -> KVBatchMeta:
         """Upstream's place for helpers that share the policy's GPU: it has just put the policy to sleep."""
@@ -492,7 +505,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         output_fields = ["advantages", "returns"]
         correction = self.config.algorithm.get("rollout_correction", None)
         # Without the engine's log-probs (rollout.calculate_log_probs=false) there is nothing to correct with.
-        told = "rollout_log_probs" in data.batch
+        told = {"rollout_log_probs", "old_log_probs"} <= set(data.batch.keys())
         if correction is not None and not correction.get("bypass_mode", False) and told:
             data, correction_metrics = compute_rollout_correction_and_add_to_batch(data, correction)
             metrics.update(correction_metrics)
@@ -507,13 +520,34 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         data.batch["advantages"], data.batch["returns"] = result.advantages_BR, result.returns_BR
         return {field: response_to_nested(data.batch[field], nested_mask) for field in output_fields}
 
+    def _needs_old_log_probs(self, rows: int) -> bool:
+        """Whether a batch of so many rows needs a pass for `old_log_probs` before its update."""
+        is_trained = self.config.trainer.critic_warmup <= self.global_steps
+        return not is_trained or needs_old_log_probs(
+            self.config, self.reward_config, rows=rows, dropout=self._has_dropout
+        )
+
+    @functools.cached_property
+    def _has_dropout(self) -> bool:
+        """Whether the policy's training pass differs from its other passes; so taken where it cannot be known."""
+        model = self.config.actor_rollout_ref.model
+        found = model_config(model.path)
+        return found is None or has_dropout({**found, **(model.get("override_config") or {})})
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """Upstream's pass, where the update's own log-probs do not stand for it."""
+        return super()._compute_old_log_prob(batch, metrics) if self._needs_old_log_probs(len(batch)) else batch
+
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """Upstream's update, with the loss on the tokens of `token_level_main_reward_mode` only.
 
         The masks are put back afterwards: metrics count all tokens.
         """
+        batch.extra_info[ENTROPY_ASIDE] = not self._needs_old_log_probs(len(batch))
         if self.reward_config.token_level_main_reward_mode == "all_tokens":
-            return super()._update_actor(batch, metrics)
+            updated = super()._update_actor(batch, metrics)
+            take_agreement(metrics, prefix="actor/")
+            return updated
         names = ["response_mask", "loss_mask"]
         masks = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[*names, "actor_mask"])
         actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout

@@ -45,6 +45,7 @@ from verl.trainer.ppo.metric_utils import (
     compute_timing_metrics,
     compute_variance_proxy_metrics,
 )
+from verl.trainer.ppo.one_update import take_agreement
 from verl.utils import tensordict_utils as tu
 from verl.utils.debug import marked_timer
 from verl.utils.debug.metrics import calculate_debug_metrics
@@ -52,6 +53,7 @@ from verl.utils.import_utils import resolve_config_path
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 from verl.utils.tracking import Tracking
+from verl.workers.engine.fsdp.policy_engine import ENTROPY_ASIDE
 from verl.workers.inprocess import (
     InProcessClient,
     classmate_servers,
@@ -284,7 +286,9 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         return response_from_nested(self._infer(method, batch)["log_probs"], batch["response_mask"])
 
     def _add_old_log_probs(self, batch: TensorDict, metrics: dict[str, Any]) -> None:
-        """`old_log_probs`, and the policy's entropy in the metrics."""
+        """`old_log_probs` where the update's own do not stand for them, and the policy's entropy in the metrics."""
+        if not self._needs_old_log_probs(len(batch)):
+            return
         correction = self.config.algorithm.rollout_correction
         if correction is not None and correction.get("bypass_mode", False):
             batch["old_log_probs"] = batch["rollout_log_probs"]
@@ -344,10 +348,13 @@ class InProcessTrainer(BaselineRayPPOTrainer):
             seed=node.data_loader_seed,
             dataloader_kwargs={"shuffle": node.shuffle},
             temperature=rollout.temperature,
+            **{ENTROPY_ASIDE: role == "actor" and "old_log_probs" not in batch},
         )
         metrics = rename_dict(method(data)["metrics"], f"{role}/")
         metrics[f"perf/mfu/{role}"] = metrics.pop(f"{role}/mfu")
-        return reduce_metrics(metrics)
+        reduced = reduce_metrics(metrics)
+        take_agreement(reduced, prefix="actor/")
+        return reduced
 
     def _upstream_metrics(self, batch: TensorDict, metrics: dict[str, Any], timing: dict[str, float]) -> dict[str, Any]:
         """Upstream's metrics of a step: rewards, lengths, times."""

@@ -22,10 +22,11 @@ from verl.classmate.errors import ConfigError
 from verl.experimental.agent_loop.classmate_agent_loop import LOST
 
 POLL_INTERVAL_S = 0.05
-"""Seconds between two looks at the queue. Upstream waits 2 s, which is most of a step on a small model."""
+"""Seconds between two looks at the queue where nothing is under way. Upstream waits 2 s, most of a step of a small
+model."""
 
-WATCH_INTERVAL_S = 2.0
-"""Seconds between two looks at the processes that make rows, while rows are awaited."""
+WAIT_S = 2.0
+"""Seconds until the next look at the queue while rows are made: a look when all are made comes at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +50,8 @@ class AccountedRows:
     """Taken out of the queue and not yet told."""
     fetched: int
     """Rows taken out of the queue since then, lost ones included."""
-    dead_workers: Callable[[], int]
-    """How many of the processes that make rows have died."""
-    _watched_at: float
+    wait_for_rows: Callable[[float], None]
+    """Waits, so many seconds at most, until the rows under way are made."""
 
     def take_lost(self) -> tuple[list[LostRow], int]:
         """The rows that were lost since the last call, and how many were fetched."""
@@ -88,15 +88,14 @@ class AccountedRows:
         )
 
     def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
-        """Upstream's wait, which ends the run where rows are awaited that nobody makes any more.
+        """Upstream's wait, which ends when the rows are made, and the run where nobody makes them any more.
 
         Raises:
             RuntimeError: a process that makes rows has died.
         """
-        if time.monotonic() - self._watched_at > WATCH_INTERVAL_S:
-            self._watched_at = time.monotonic()
-            if dead := self.dead_workers():
-                raise RuntimeError(f"{dead} of the processes that make rows died; logs/ray of the run folder says why")
+        began = time.monotonic()
+        self.wait_for_rows(WAIT_S)
+        self.poll_interval = max(0.0, POLL_INTERVAL_S - (time.monotonic() - began))
         return super()._wait_for_next_poll(partition_id, last_debug_time)  # type: ignore[misc]
 
 
@@ -105,7 +104,7 @@ def accounted(buffer: Any) -> Any:
     kind = type(buffer)
     buffer.__class__ = type(f"Accounted{kind.__name__}", (AccountedRows, kind), {})
     buffer.poll_interval = POLL_INTERVAL_S
-    buffer.lost, buffer.fetched, buffer.dead_workers, buffer._watched_at = [], 0, lambda: 0, 0.0
+    buffer.lost, buffer.fetched, buffer.wait_for_rows = [], 0, lambda _: None
     return buffer
 
 

