@@ -11,6 +11,7 @@ Prints a card and ends with one line of JSON. Exit code 1 when a row takes more 
 
 import argparse
 import json
+import logging
 import statistics
 import sys
 import tempfile
@@ -104,7 +105,7 @@ def prompts_of(step: int, count: int) -> Any:
         "index": list(range(count)),
         "uid": [f"{i}-{step}-bench" for i in range(count)],
     }
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, values in columns.items():
         arrays[name] = np.empty(count, dtype=object)
         arrays[name][:] = values
@@ -128,7 +129,7 @@ class Bench:
 
         answer = make_policy(folder)
         config = compose(folder)
-        ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False, logging_level="error")
+        ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         self._tq = tq
         tq.init(config.transfer_queue)
         client = OneServerClient(config=config)
@@ -145,7 +146,7 @@ class Bench:
                 trainer_config=config.trainer,
                 max_off_policy_threshold=None,
                 max_off_policy_strategy="drop",
-                sampler_kwargs=None,
+                sampler_kwargs=config.trainer.v1.sampler,
             )
         )
         self._buffer.wait_for_rows = self._manager.wait_for_rows

@@ -126,15 +126,14 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
         super().__init__(*args, **kwargs)
         self.judge = judge or row_judge(self.config, self.tokenizer, self.server_manager)
 
-    async def ct_build_initial_tokens(
-        self, messages: list[dict[str, Any]], tools: Any = None, **media: Any
-    ) -> list[int]:
+    async def ct_build_initial_tokens(self, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[int]:
         """Upstream's tokens of a prompt; of one without tools or media, tokenized once for all answers to it."""
         upstream = super().ct_build_initial_tokens
-        if tools or any(media.get(name) for name in ("images", "videos", "audios")):
-            return await upstream(messages, tools, **media)
+        media = ("tools", "images", "videos", "audios")
+        if args or any(kwargs.get(name) for name in media):
+            return await upstream(messages, *args, **kwargs)
         key = ("prompt", json.dumps(messages, default=_plain))
-        return list(await drawn_once(key, lambda: upstream(messages, **media)))
+        return list(await drawn_once(key, lambda: upstream(messages, **kwargs)))
 
     def seeded(self, sampling_params: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
         """Sampling parameters with the row's seed, for engines that are to draw from it."""
