@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import cloudpickle
 import pytest
 import torch
 from tensordict import TensorDict
@@ -149,6 +150,15 @@ def test_rows_of_equal_and_of_other_lengths_keep_theirs(lengths: list[int]) -> N
 
 def test_what_it_does_not_put_is_the_queues() -> None:
     assert PutsTogether(SlowQueue()).kv_list() == "the queue's own"
+
+
+def test_upstreams_worker_can_be_sent_to_another_process_with_it() -> None:
+    """Ray sends an actor's class by value, and so the module that its functions refer to by this name."""
+    from verl.trainer.ppo.v1 import agent_loop_tq
+
+    sent = cloudpickle.loads(cloudpickle.dumps(agent_loop_tq.tq))
+    assert isinstance(sent, PutsTogether)
+    assert sent.kv_list is agent_loop_tq.tq.kv_list
 
 
 def test_upstreams_agent_loop_puts_through_it() -> None:

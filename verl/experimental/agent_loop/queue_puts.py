@@ -44,6 +44,10 @@ class PutsTogether:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Ray sends upstream's worker by value, with what its module refers to: there it begins anew."""
+        return PutsTogether, (self._queue,)
+
     async def async_kv_put(self, key: str, partition_id: str, tag: dict[str, Any]) -> None:
         """Puts the tag of a key. Raises what the queue raises."""
         await self._put(_Put(keys=[key], partition_id=partition_id, rows=None, tags=[tag]))
