@@ -5,7 +5,7 @@
 #   BASELINE=1 bash examples/run_classmate_cot_training.sh          the same budget, the verifier's reward alone
 #
 # On 2 idle cores: about 1 minute to install (first time only), 2 to build the embedded world (first time only), half a
-# minute to start, 4 to train. WORLD names another folder for the embedded world, SEED another seed of the training run.
+# minute to start, 2 to 3 to train. WORLD names another folder for the embedded world, SEED another seed of the run.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../my_scripts/common.sh"

@@ -1,7 +1,7 @@
 """Rows on their way into upstream's queue: put together, as many as have come while the last put was under way.
 
-Decision: upstream puts each row by itself, three requests to other processes a row, which was half of what a row
-costs the process that makes it. Nobody waits for company here: the first row is put at once, and those that come
+Decision: upstream puts each row by itself, with three requests to other processes, about as much work as making the
+row. Nobody waits for company here: the first row is put at once, and those that come
 meanwhile go together. A put that fails is made again row by row, so that one bad row spoils no other.
 
     >>> agent_loop_tq.tq = PutsTogether(transfer_queue)
