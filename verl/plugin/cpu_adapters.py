@@ -74,6 +74,22 @@ def unpinned_offload(module: ModuleType) -> None:
     module.CPUOffloadPolicy = unpinned  # type: ignore[attr-defined]
 
 
+def shared_key_heads(module: ModuleType) -> None:
+    """`transformers.integrations.sdpa_attention`: copies keys and values for each head that shares them, at every token.
+
+    Its condition is one of CUDA's kernels; on a CPU the kernel takes a mask with shared heads and gives the same numbers
+    in half the time. Where a gradient is wanted nothing changes, since its sums would be rounded in another order.
+    """
+    upstream = module.use_gqa_in_sdpa
+
+    def use_gqa_in_sdpa(attention_mask: Any, key: Any) -> bool:
+        import torch
+
+        return upstream(attention_mask, key) or (key.device.type == "cpu" and not torch.is_grad_enabled())
+
+    module.use_gqa_in_sdpa = use_gqa_in_sdpa  # type: ignore[attr-defined]
+
+
 def value_engine(module: ModuleType) -> None:
     """`verl.workers.engine.fsdp.transformer_impl`: the critic's engine, registered for cuda and npu, serves the CPU."""
     from verl.workers.engine.base import EngineRegistry

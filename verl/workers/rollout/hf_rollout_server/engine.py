@@ -30,9 +30,9 @@ from typing import Literal
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
-from transformers.cache_utils import DynamicCache
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from verl.workers.rollout.hf_rollout_server.cache import growing_cache
 from verl.workers.rollout.hf_rollout_server.sampling import BatchSampler, SamplingParams
 
 logger = logging.getLogger(__name__)
@@ -419,7 +419,7 @@ class HFEngine:
         sampler = BatchSampler(
             [filler if row is None else row.params for row in rows], vocab_size=self.vocab_size, device=device
         )
-        cache = DynamicCache(config=self.model.config)
+        cache = growing_cache(self.model.config)
 
         for step in range(longest):
             logits_BV = self.model(
@@ -488,7 +488,7 @@ class HFEngine:
             ids_BL[place] = prompt_L
             mask_BL = torch.ones_like(ids_BL)
             mask_BL[:, 0] = 0
-            cache = DynamicCache(config=self.model.config)
+            cache = growing_cache(self.model.config)
             prefill = self.model(
                 input_ids=ids_BL, attention_mask=mask_BL, past_key_values=cache, logits_to_keep=1
             ).logits
