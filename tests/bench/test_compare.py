@@ -365,7 +365,7 @@ class TestPage:
         copy = tmp_path / "benchmarks.md"
         before = page.PAGE.read_text()
         copy.write_text(before)
-        conditions = passes.conditions(3)
+        conditions = passes.conditions(3, "4M")
         lines = [result(arm, 1.25, at=1e9, conditions=conditions) for arm in ("ours/none", "trl/none")]
         (tmp_path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         page.write(chosen(["*/none"]), ["equal"], tmp_path, 3, page=copy)

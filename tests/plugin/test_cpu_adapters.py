@@ -207,7 +207,9 @@ def test_shared_key_heads_give_the_same_numbers(dtype: torch.dtype, queries: int
     from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
     torch.manual_seed(0)
-    query, key, value = (torch.randn(4, n, tokens, 16, dtype=dtype) for n, tokens in ((6, queries), (2, keys), (2, keys)))
+    query, key, value = (
+        torch.randn(4, n, tokens, 16, dtype=dtype) for n, tokens in ((6, queries), (2, keys), (2, keys))
+    )
     mask = torch.ones(4, 1, queries, keys, dtype=torch.bool).tril(keys - queries) if masked else None
     if mask is not None:
         mask[1, :, :, :3] = False

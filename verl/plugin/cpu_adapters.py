@@ -75,10 +75,10 @@ def unpinned_offload(module: ModuleType) -> None:
 
 
 def shared_key_heads(module: ModuleType) -> None:
-    """`transformers.integrations.sdpa_attention`: copies keys and values for each head that shares them, at every token.
+    """`transformers.integrations.sdpa_attention`: copies keys and values for each head that shares them.
 
-    Its condition is one of CUDA's kernels; on a CPU the kernel takes a mask with shared heads and gives the same numbers
-    in half the time. Where a gradient is wanted nothing changes, since its sums would be rounded in another order.
+    Its condition is one of CUDA's kernels; a CPU's takes a mask with shared heads as well, with the same numbers in
+    half the time. Where a gradient is wanted nothing changes, since its sums would be rounded in another order.
     """
     upstream = module.use_gqa_in_sdpa
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 from scripts.bench.compare import page, report  # noqa: E402
 from scripts.bench.compare.arms import ARMS, chosen  # noqa: E402
 from scripts.bench.compare.passes import WARMUP, run_passes  # noqa: E402
-from scripts.bench.compare.workload import LENGTHS  # noqa: E402
+from scripts.bench.compare.workload import LENGTHS, MODELS  # noqa: E402
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "classmate_cot"
 
@@ -32,6 +32,7 @@ def main() -> int:
     )
     parser.add_argument("--arms", nargs="+", default=["*"], metavar="PATTERN", help="of: " + ", ".join(_names()))
     parser.add_argument("--lengths", nargs="+", choices=LENGTHS, default=list(LENGTHS), help="default: both")
+    parser.add_argument("--models", choices=MODELS, default="4M", help="of the policy (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="passes through all arms (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=12, help="steps of a run, of which the first 2 are dropped")
     parser.add_argument("--out", type=Path, default=ROOT / "outputs" / "compare", help="default: outputs/compare")
@@ -48,7 +49,7 @@ def main() -> int:
     counted = asked.steps - WARMUP
     out = asked.out.resolve()
     if asked.write:
-        page.write(arms, asked.lengths, out, counted)
+        page.write(arms, asked.lengths, out, counted, asked.models)
         return 0
     # So that a run does not outlive this process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -60,6 +61,7 @@ def main() -> int:
             counted=counted,
             out=out,
             cache=asked.cache.resolve(),
+            models=asked.models,
             keep=asked.keep,
         )
     except KeyboardInterrupt:

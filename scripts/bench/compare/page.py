@@ -13,13 +13,15 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- python -m scripts.bench.compare --write -->\n", "<!-- end -->\n"
 
 
-def write(arms: Sequence[Arm], lengths: Sequence[str], out: Path, counted: int, page: Path = PAGE) -> None:
+def write(
+    arms: Sequence[Arm], lengths: Sequence[str], out: Path, counted: int, models: str = "4M", page: Path = PAGE
+) -> None:
     """Puts what has been measured into the page, between its marks.
 
     Raises:
         SystemExit: there is nothing to write.
     """
-    results = passes.read(out / "results.jsonl", counted)
+    results = passes.read(out / "results.jsonl", counted, models)
     if not results:
         raise SystemExit(f"{out / 'results.jsonl'} holds no runs of {counted + passes.WARMUP} steps; run them first")
     text = page.read_text()
@@ -40,7 +42,7 @@ def content(arms: Sequence[Arm], lengths: Sequence[str], results: Sequence[Mappi
     )
     parts = [
         f"Measured {time.strftime('%Y-%m-%d', time.gmtime(results[-1]['at']))} on {machine['processor']}, "
-        f"{machine['cores']} cores, {machine['memory_gib']} GiB.",
+        f"{machine['cores']} cores, {machine['memory_gib']} GiB; models: {results[-1]['conditions']['models']}.",
         *[f"* {_without_local(line)}" for line in versions],
     ]
     for kind in lengths:

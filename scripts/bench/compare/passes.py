@@ -53,9 +53,10 @@ def _work() -> str:
     return hashlib.sha256(b"".join(Path(str(part.__file__)).read_bytes() for part in _WORK)).hexdigest()[:12]
 
 
-def conditions(counted: int) -> dict[str, Any]:
+def conditions(counted: int, models: str) -> dict[str, Any]:
     """What must be the same for runs to be compared."""
     return {
+        "models": models,
         "steps": counted,
         "warmup": WARMUP,
         "work": _work(),
@@ -63,10 +64,10 @@ def conditions(counted: int) -> dict[str, Any]:
     }
 
 
-def read(file: Path, counted: int) -> list[dict[str, Any]]:
+def read(file: Path, counted: int, models: str) -> list[dict[str, Any]]:
     """The results so far that were made under the present conditions."""
     lines = map(json.loads, file.read_text().splitlines()) if file.exists() else ()
-    wanted = conditions(counted)
+    wanted = conditions(counted, models)
     return [line for line in lines if line["conditions"] == wanted]
 
 
@@ -78,6 +79,7 @@ def run_passes(
     counted: int,
     out: Path,
     cache: Path,
+    models: str = "4M",
     keep: bool = False,
 ) -> list[dict[str, Any]]:
     """Runs what is missing and returns all results of these conditions.
@@ -89,13 +91,16 @@ def run_passes(
         counted: steps of a run that count.
         out: folder; gets `results.jsonl`, the workload, and what failed runs have left.
         cache: folder for what is installed once.
+        models: key of `workload.MODELS`.
         keep: leave the folders of good runs too.
     """
     steps = WARMUP + counted + runner.MEMORY_STEPS
     out.mkdir(parents=True, exist_ok=True)
     file = out / "results.jsonl"
-    done = {(line["arm"], line["lengths"], line["repeat"]) for line in read(file, counted) if "error" not in line}
-    made = workload.make_workload(out / f"workload_{_work()}", steps)
+    done = {
+        (line["arm"], line["lengths"], line["repeat"]) for line in read(file, counted, models) if "error" not in line
+    }
+    made = workload.make_workload(out / f"workload_{_work()}_{models}", steps, models)
     todo = [
         (arm, kind, repeat)
         for repeat in range(repeats)
@@ -123,8 +128,8 @@ def run_passes(
         over("")
         say(f"{label}: {told}  ({time.monotonic() - began:.0f} s)")
         with file.open("a") as results:
-            results.write(json.dumps(line | {"at": time.time(), "conditions": conditions(counted)}) + "\n")
-    return read(file, counted)
+            results.write(json.dumps(line | {"at": time.time(), "conditions": conditions(counted, models)}) + "\n")
+    return read(file, counted, models)
 
 
 def _run(arm: Arm, job: Job, counted: int, cache: Path, tell: Callable[[str], None]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl.data_preprocessing.embedded_models import ModelSpec
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
@@ -42,6 +44,25 @@ MEDIAN, SIGMA = 96, 0.6
 policies write that reason. A thought is several times as long as what a reader answers, and one in twenty is cut."""
 
 _SEED = 20
+
+_HELD = {"tokenizer": "bpe", "vocab_size": 448, "steps": 0}
+
+MODELS = {
+    "4M": (
+        ModelSpec(name="policy", hidden_size=256, layers=4, heads=8, **_HELD),
+        ModelSpec(name="helper_a", hidden_size=256, layers=3, heads=8, **_HELD),
+        ModelSpec(name="helper_b", hidden_size=256, layers=5, heads=8, **_HELD),
+    ),
+    "0.25M": (
+        ModelSpec(name="policy", hidden_size=64, layers=3, **_HELD),
+        ModelSpec(name="helper_a", hidden_size=64, layers=2, **_HELD),
+        ModelSpec(name="helper_b", hidden_size=96, layers=2, **_HELD),
+    ),
+}
+"""Shapes of the policy and of two helpers, by the parameters of the policy. 0.25M: as in the main job, where a step is
+mostly what surrounds the models; 4M: the models take most of it. One tokenizer for all: text of random tokens would be
+three times as long in another one, which text that was written is not.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +94,13 @@ def stub_answer(ids: Sequence[int], tokens: int) -> list[int]:
     return (list(ids) * (1 + tokens // len(ids)))[:tokens]
 
 
-def make_workload(folder: Path, steps: int) -> Workload:
+def make_workload(folder: Path, steps: int, models: str = "4M") -> Workload:
     """Writes the parts below `folder`, or takes those that are there.
 
     Args:
         folder: holds nothing else.
         steps: of the longest run.
+        models: key of `MODELS`.
     """
     workload = Workload(
         policy=folder / "policy",
@@ -87,15 +109,13 @@ def make_workload(folder: Path, steps: int) -> Workload:
         lengths_file=folder / f"lengths_{steps}.json",
     )
     if not workload.lengths_file.exists():
-        _write(workload, steps)
+        _write(workload, steps, MODELS[models])
         # Last: it says that the others are whole.
         workload.lengths_file.write_text(json.dumps(lengths(steps)))
     return workload
 
 
-def _write(workload: Workload, steps: int) -> None:
-    import dataclasses
-
+def _write(workload: Workload, steps: int, models: Sequence[ModelSpec]) -> None:
     from transformers.utils.logging import disable_progress_bar
 
     from verl.data_preprocessing import common, embedded_models, embedded_tokenizers, hinted_arithmetic
@@ -108,10 +128,9 @@ def _write(workload: Workload, steps: int) -> None:
         for i in range(max(2000, steps * PROMPTS))
     ]
     texts = [text for one in problems[:2000] for text in (one.prompt, hinted_arithmetic.right_cot(one))]
-    models = (spec.policy, *spec.classmates)
     for path, model in zip((workload.policy, *workload.helpers), models, strict=True):
         tokenizer = embedded_tokenizers.train_tokenizer(model.tokenizer, texts, model.vocab_size)
-        made = embedded_models.new_model(dataclasses.replace(model, name=path.name), tokenizer, _SEED)
+        made = embedded_models.new_model(model, tokenizer, _SEED)
         never_end(made, tokenizer)
         made.save_pretrained(path)
         tokenizer.save_pretrained(path)
@@ -134,7 +153,7 @@ def never_end(model: "Qwen3ForCausalLM", tokenizer: "PreTrainedTokenizerFast") -
     with torch.no_grad():
         weights_VD: Any = model.get_input_embeddings().weight
         weights_VD[:, 0] = 1.0
-        weights_VD[tokenizer.all_special_ids, 0] = -8.0
+        weights_VD[tokenizer.all_special_ids, 0] = -32.0
         blocks: Any = model.model.layers
         for layer in blocks:
             layer.self_attn.o_proj.weight[0] = 0.0

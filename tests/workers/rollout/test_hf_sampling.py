@@ -14,7 +14,7 @@ DRAWS = 4000
 def _frequencies(**params: Any) -> torch.Tensor:
     """Shares of each token over many rows that differ in nothing but their seeds."""
     rows = [SamplingParams(max_tokens=1, seed=seed, **params) for seed in range(DRAWS)]
-    tokens_B, _ = BatchSampler(rows, vocab_size=len(LOGITS), device="cpu").pick(LOGITS.repeat(DRAWS, 1), step=0)
+    tokens_B, _ = BatchSampler(rows, vocab_size=len(LOGITS), device="cpu").pick(LOGITS.repeat(DRAWS, 1))
     return torch.bincount(tokens_B, minlength=len(LOGITS)) / DRAWS
 
 
@@ -42,7 +42,7 @@ def test_log_probs_are_those_of_the_distribution_drawn_from() -> None:
         SamplingParams(max_tokens=1, seed=0, top_k=2),
         SamplingParams(max_tokens=1, temperature=0),
     ]
-    tokens_B, log_probs_B = BatchSampler(rows, vocab_size=6, device="cpu").pick(LOGITS.repeat(3, 1), step=0)
+    tokens_B, log_probs_B = BatchSampler(rows, vocab_size=6, device="cpu").pick(LOGITS.repeat(3, 1))
     expected = [(LOGITS / 2).log_softmax(-1), LOGITS[:2].log_softmax(-1), LOGITS.log_softmax(-1)]
     for token, log_prob, distribution in zip(tokens_B, log_probs_B, expected, strict=True):
         assert log_prob == pytest.approx(distribution[token].item(), abs=1e-6)
@@ -51,13 +51,13 @@ def test_log_probs_are_those_of_the_distribution_drawn_from() -> None:
 def test_greedy_rows_take_the_most_likely_token_beside_sampled_ones() -> None:
     rows = [SamplingParams(max_tokens=1, temperature=0), SamplingParams(max_tokens=1, seed=1)]
     for _ in range(20):
-        tokens_B, _ = BatchSampler(rows, vocab_size=6, device="cpu").pick(LOGITS.repeat(2, 1), step=0)
+        tokens_B, _ = BatchSampler(rows, vocab_size=6, device="cpu").pick(LOGITS.repeat(2, 1))
         assert tokens_B[0] == 0
 
 
 def test_the_tail_of_a_padded_vocabulary_is_never_drawn() -> None:
     rows = [SamplingParams(max_tokens=1, seed=seed) for seed in range(200)]
-    tokens_B, log_probs_B = BatchSampler(rows, vocab_size=3, device="cpu").pick(LOGITS.flip(0).repeat(200, 1), step=0)
+    tokens_B, log_probs_B = BatchSampler(rows, vocab_size=3, device="cpu").pick(LOGITS.flip(0).repeat(200, 1))
     assert tokens_B.max() < 3
     assert log_probs_B.isfinite().all()
 

@@ -1,13 +1,14 @@
 """Keys and values of a running batch, with room for tokens to come.
 
 Decision: transformers' own cache copies all of a layer's keys and values for each new token. Here a token is written
-behind the others, and a copy is made only where room ends; the model gets the same numbers. Layers that keep a window
-or a state are transformers' own.
+behind the others, and a copy is made only where room ends; the model gets the same numbers. Two batches can be put
+together, the shorter one padded on its left. Layers that keep a window or a state are transformers' own, and cannot.
 
     >>> cache = growing_cache(model.config)
     >>> model(input_ids=ids_BL, past_key_values=cache, use_cache=True)
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -50,9 +51,32 @@ class GrowingLayer(DynamicLayer):
         super().reorder_cache(beam_idx)
         self._whole = None
 
+    def drop_columns(self, count: int) -> None:
+        """Forgets the first tokens of all rows, which are padding in each."""
+        self.keys, self.values = self.keys[:, :, count:], self.values[:, :, count:]
+        self._whole = None
+
+    def join(self, other: "GrowingLayer") -> None:
+        """Takes the rows of another layer behind its own; zeros stand where one has fewer tokens, on its left."""
+        rows, tokens = len(self.keys), max(self.get_seq_length(), other.get_seq_length())
+        joined = []
+        for ours, theirs in ((self.keys, other.keys), (self.values, other.values)):
+            whole = ours.new_zeros((rows + len(theirs), ours.shape[1], tokens + _ROOM, ours.shape[3]))
+            whole[:rows, :, tokens - ours.shape[2] : tokens] = ours
+            whole[rows:, :, tokens - theirs.shape[2] : tokens] = theirs
+            joined.append(whole)
+        self._whole = joined[0], joined[1]
+        self.keys, self.values = (whole[:, :, :tokens] for whole in joined)
+
 
 def growing_cache(config: PreTrainedConfig) -> DynamicCache:
-    """An empty cache for a model of this config, for `update` and `reorder_cache` alone."""
+    """An empty cache for a model of this config, for `update`, `reorder_cache` and what `growing_layers` can."""
     cache = DynamicCache(config=config)
     cache.layers = [GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
+
+
+def growing_layers(cache: DynamicCache) -> Sequence[GrowingLayer] | None:
+    """The layers of a cache that was written to, where batches can be put together; else None."""
+    layers = [layer for layer in cache.layers if isinstance(layer, GrowingLayer)]
+    return layers if layers and len(layers) == len(cache.layers) else None

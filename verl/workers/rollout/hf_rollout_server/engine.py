@@ -1,9 +1,9 @@
 """Batched generation with a transformers model, for many concurrent requests, without Ray.
 
 One decision: a worker thread takes every request that waits (at most `max_batch_size`, within `max_batch_tokens`) and
-runs them to their end as one left-padded batch. A row is delivered the moment it finishes, and finished rows are
-dropped when half of a batch is done. The loop is our own: `model.generate` can neither drop nor abort rows, and is no
-faster.
+runs them as one left-padded batch. Requests that come meanwhile are read by themselves and join it, where the model's
+layers keep all keys and values; a row is delivered the moment it finishes, and finished rows are dropped when half of a
+batch is done or others join. The loop is our own: `model.generate` can neither take, drop nor abort rows.
 
 With `deterministic=True` a row's numbers do not depend on what else is in its batch: every forward has a fixed number
 of rows, and prompts are padded to multiples of `_BUCKET`, on one thread. CPU matrix kernels then treat each row alike
@@ -30,9 +30,10 @@ from typing import Literal
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
+from transformers.cache_utils import DynamicCache
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from verl.workers.rollout.hf_rollout_server.cache import growing_cache
+from verl.workers.rollout.hf_rollout_server.cache import growing_cache, growing_layers
 from verl.workers.rollout.hf_rollout_server.sampling import BatchSampler, SamplingParams
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,8 @@ class EngineConfig:
     max_batch_tokens: int = 65536
     """Most tokens (padded prompts plus longest response) in the cache of one batch; a single request may exceed it."""
     batch_wait_s: float = 0.01
-    """A batch starts when no request has arrived for this long, and after ten times this long at the latest."""
+    """A batch starts when no request has arrived for this long, and after ten times this long at the latest; requests
+    join one that runs when no other has arrived for this long, and after twice this long at the latest."""
     num_threads: int | None = None
     """Torch threads of the engine; None keeps the process's own number."""
     deterministic: bool = False
@@ -121,6 +123,7 @@ class _Request:
     token_ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     aborted: bool = False
+    came: float = field(default_factory=time.monotonic)
 
     def finish(self, reason: FinishReason) -> None:
         output = GenerationOutput(token_ids=self.token_ids, log_probs=self.log_probs, finish_reason=reason)
@@ -130,6 +133,50 @@ class _Request:
     def fail(self, error: BaseException) -> None:
         with contextlib.suppress(InvalidStateError):
             self.future.set_exception(error)
+
+
+@dataclass(eq=False, kw_only=True)
+class _Batch:
+    """Rows that run together: B rows, L columns, of which the first `length` are in the cache."""
+
+    rows: list[_Request | None]
+    """None where a row has ended."""
+    ids_B1: torch.Tensor
+    """The token of each row that the model has not read."""
+    positions_B1: torch.Tensor
+    mask_BL: torch.Tensor
+    """1 on tokens, those to come included, 0 on padding."""
+    length: int
+    cache: DynamicCache
+    sampler: BatchSampler
+
+    def keep(self, live: Sequence[int]) -> None:
+        """Drops the other rows."""
+        keep = torch.tensor(live, device=self.ids_B1.device)
+        self.cache.reorder_cache(keep)  # type: ignore[arg-type]
+        self.sampler.select(keep)
+        self.ids_B1, self.positions_B1, self.mask_BL = self.ids_B1[keep], self.positions_B1[keep], self.mask_BL[keep]
+        self.rows = [self.rows[index] for index in live]
+
+    def join(self, other: "_Batch") -> None:
+        """Takes the rows of another batch behind its own, with what they have; only where `growing_layers` are."""
+        ours, theirs = growing_layers(self.cache), growing_layers(other.cache)
+        assert ours is not None
+        assert theirs is not None
+        # Else a batch that others join again and again would grow for ever.
+        padding = int(self.mask_BL.argmax(dim=1).min())
+        for layer, other_layer in zip(ours, theirs, strict=True):
+            layer.drop_columns(padding)
+            layer.join(other_layer)
+        masks = self.mask_BL[:, padding : self.length], other.mask_BL[:, : other.length]
+        self.rows = self.rows + other.rows
+        self.length = max(mask.shape[1] for mask in masks)
+        to_come = max((row.params.max_tokens - len(row.token_ids) for row in self.rows if row is not None), default=0)
+        padded = [torch.nn.functional.pad(mask, (self.length - mask.shape[1], 0)) for mask in masks]
+        self.mask_BL = torch.nn.functional.pad(torch.cat(padded), (0, to_come), value=1)
+        self.ids_B1 = torch.cat([self.ids_B1, other.ids_B1])
+        self.positions_B1 = torch.cat([self.positions_B1, other.positions_B1])
+        self.sampler.join(other.sampler)
 
 
 class HFEngine:
@@ -216,7 +263,7 @@ class HFEngine:
             # What else is asked in this round of the event loop joins the batch.
             await asyncio.sleep(0)
             while not request.future.done():
-                self._run(self._take_batch())
+                self._run(self._take_batch(), company=False)
             return request.future.result()
         try:
             return await asyncio.wrap_future(request.future)
@@ -337,9 +384,7 @@ class HFEngine:
         first_seen = None
         with self._changed:
             while True:
-                for request in [request for request in self._queue if request.aborted]:
-                    self._queue.remove(request)
-                    request.finish("abort")
+                self._drop_aborted()
                 if self._closed:
                     return None
                 if not self._queue or self._holds:
@@ -356,27 +401,35 @@ class HFEngine:
                 self._running = self._take_batch()
                 return list(self._running)
 
-    def _take_batch(self) -> list[_Request]:
-        """Takes the oldest requests that fit together."""
+    def _drop_aborted(self) -> None:
+        for request in [request for request in self._queue if request.aborted]:
+            self._queue.remove(request)
+            request.finish("abort")
+
+    def _take_batch(self, company: Sequence[_Request] = ()) -> list[_Request]:
+        """Takes the oldest requests that fit together, and beside those that run already."""
         if self._fixed_rows:
             width = self._padded_length(self._queue[0])
             taken = [request for request in self._queue if self._padded_length(request) == width][: self._fixed_rows]
         else:
-            taken, prompt, response = [], 0, 0
+            taken, rows = [], len(company)
+            prompt = max((len(request.prompt_ids) for request in company), default=0)
+            response = max((request.params.max_tokens for request in company), default=0)
             for request in self._queue:
                 prompt, response = max(prompt, len(request.prompt_ids)), max(response, request.params.max_tokens)
-                too_many = (len(taken) + 1) * (prompt + response) > self.config.max_batch_tokens
-                if taken and (too_many or len(taken) == self.config.max_batch_size):
+                too_many = (rows + 1) * (prompt + response) > self.config.max_batch_tokens
+                if rows and (too_many or rows >= self.config.max_batch_size):
                     break
                 taken.append(request)
+                rows += 1
         chosen = set(map(id, taken))
         self._queue = deque(request for request in self._queue if id(request) not in chosen)
         return taken
 
-    def _run_or_split(self, requests: list[_Request]) -> None:
+    def _run_or_split(self, requests: list[_Request], *, company: bool = True) -> None:
         """Runs a batch; when it raises, its unfinished rows run again in halves, so that only the culprit fails."""
         try:
-            self._run(requests)
+            self._run(requests, company=company)
         except Exception as error:
             left = [request for request in requests if not request.future.done()]
             logger.warning("engine hf: a batch of %d requests failed (%s)", len(requests), error)
@@ -388,15 +441,37 @@ class HFEngine:
                 request.log_probs.clear()
             for half in (left[: len(left) // 2], left[len(left) // 2 :]):
                 if half:
-                    self._run_or_split(half)
+                    self._run_or_split(half, company=False)
 
     def _padded_length(self, request: _Request) -> int:
         return (len(request.prompt_ids) // _BUCKET + 1) * _BUCKET
 
     @torch.inference_mode()
-    def _run(self, requests: list[_Request]) -> None:
-        """Generates for the requests as one batch (B rows, at first one for each prompt; L columns, left-padded)."""
+    def _run(self, requests: list[_Request], *, company: bool = True) -> None:
+        """Generates for the requests as one batch; with `company` those that come meanwhile join it, and the list."""
         self.batches += 1
+        batch = self._read(requests)
+        while any(batch.rows):
+            live = [index for index, row in enumerate(batch.rows) if row is not None]
+            late = self._late_rows(batch) if company else []
+            if late or (not self._fixed_rows and len(live) <= len(batch.rows) // 2):
+                batch.keep(live)
+            if late:
+                requests += late
+                batch.join(self._read(late))
+            logits_BV = self.model(
+                input_ids=batch.ids_B1,
+                attention_mask=batch.mask_BL[:, : batch.length + 1],
+                position_ids=batch.positions_B1,
+                past_key_values=batch.cache,
+                use_cache=True,
+                logits_to_keep=1,
+            ).logits[:, -1]
+            batch.length += 1
+            self._write(batch, logits_BV)
+
+    def _read(self, requests: Sequence[_Request]) -> "_Batch":
+        """Reads the prompts (B rows, at first one for each prompt; L columns, left-padded) and writes a first token."""
         device = self.model.device
         rows: list[_Request | None] = list(requests)
         width = max(len(request.prompt_ids) for request in requests)
@@ -420,37 +495,55 @@ class HFEngine:
             [filler if row is None else row.params for row in rows], vocab_size=self.vocab_size, device=device
         )
         cache = growing_cache(self.model.config)
+        logits_BV = self.model(
+            input_ids=ids_BL,
+            attention_mask=mask_BL[:, :width],
+            position_ids=positions_BL,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
+        if len(distinct) < len(rows):
+            place = {prompt: index for index, prompt in enumerate(distinct)}
+            asked = torch.tensor([place[prompt] for prompt in prompts], device=device)
+            # Meant for beam search, but the one selection that every kind of layer has.
+            cache.reorder_cache(asked)  # type: ignore[arg-type]
+            logits_BV, positions_BL, mask_BL = logits_BV[asked], positions_BL[asked], mask_BL[asked]
+        batch = _Batch(
+            rows=rows,
+            ids_B1=ids_BL[:, -1:],
+            positions_B1=positions_BL[:, -1:],
+            mask_BL=mask_BL,
+            length=width,
+            cache=cache,
+            sampler=sampler,
+        )
+        self._write(batch, logits_BV)
+        return batch
 
-        for step in range(longest):
-            logits_BV = self.model(
-                input_ids=ids_BL,
-                attention_mask=mask_BL[:, : width + step],
-                position_ids=positions_BL,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            ).logits[:, -1]
-            if step == 0 and len(distinct) < len(rows):
-                place = {prompt: index for index, prompt in enumerate(distinct)}
-                asked = torch.tensor([place[prompt] for prompt in prompts], device=device)
-                # Meant for beam search, but the one selection that every kind of layer has.
-                cache.reorder_cache(asked)  # type: ignore[arg-type]
-                logits_BV, positions_BL, mask_BL = logits_BV[asked], positions_BL[asked], mask_BL[asked]
-            tokens_B, log_probs_B = sampler.pick(logits_BV, step)
-            for index, (token, log_prob) in enumerate(zip(tokens_B.tolist(), log_probs_B.tolist(), strict=True)):
-                row = rows[index]
-                if row is not None and self._advance(row, token, log_prob):
-                    rows[index] = None
-            live = [index for index, row in enumerate(rows) if row is not None]
-            if not live:
-                return
-            ids_BL, positions_BL = tokens_B[:, None], positions_BL[:, -1:] + 1
-            if not self._fixed_rows and len(live) <= len(rows) // 2:
-                keep = torch.tensor(live, device=device)
-                cache.reorder_cache(keep)  # type: ignore[arg-type]
-                sampler.select(keep)
-                ids_BL, positions_BL, mask_BL = ids_BL[keep], positions_BL[keep], mask_BL[keep]
-                rows = [rows[index] for index in live]
+    def _write(self, batch: "_Batch", logits_BV: torch.Tensor) -> None:
+        """Gives each row its next token; those that it ends become None."""
+        tokens_B, log_probs_B = batch.sampler.pick(logits_BV)
+        for index, (token, log_prob) in enumerate(zip(tokens_B.tolist(), log_probs_B.tolist(), strict=True)):
+            row = batch.rows[index]
+            if row is not None and self._advance(row, token, log_prob):
+                batch.rows[index] = None
+        batch.ids_B1, batch.positions_B1 = tokens_B[:, None], batch.positions_B1 + 1
+
+    def _late_rows(self, batch: "_Batch") -> list[_Request]:
+        """Takes requests that have waited for company long enough and fit beside the rows that are left."""
+        if self._fixed_rows or not self._queue or growing_layers(batch.cache) is None:
+            return []
+        with self._changed:
+            self._drop_aborted()
+            calm = time.monotonic() - self.config.batch_wait_s
+            if self._holds or not self._queue:
+                return []
+            if min(self._last_arrival, self._queue[0].came + self.config.batch_wait_s) > calm:
+                return []
+            taken = self._take_batch([row for row in batch.rows if row is not None])
+            self._running += taken
+            return taken
 
     def _advance(self, row: _Request, token: int, log_prob: float) -> bool:
         """Gives a row its next token; True when that ended it."""

@@ -94,8 +94,11 @@ class SamplingParams:
         )
 
 
+_PER_ROW = ("greedy_B", "temperature_B", "top_p_B", "top_k_B", "picked_B")
+
+
 class BatchSampler:
-    """Picks one token per row, each row by its own parameters (B rows, V vocabulary, T steps)."""
+    """Picks one token per row, each row by its own parameters (B rows, V vocabulary, T most tokens of a row)."""
 
     def __init__(self, params: Sequence[SamplingParams], *, vocab_size: int, device: str | torch.device) -> None:
         """Every sampled row needs a seed. Tokens from `vocab_size` on (a padded vocabulary's tail) are never picked."""
@@ -117,6 +120,7 @@ class BatchSampler:
                     row.max_tokens
                 )
         self.uniforms_BT = torch.from_numpy(uniforms).to(device)
+        self.picked_B = torch.zeros(len(params), dtype=torch.long, device=device)
         self._summarise()
 
     def _summarise(self) -> None:
@@ -125,12 +129,21 @@ class BatchSampler:
 
     def select(self, rows: torch.Tensor) -> None:
         """Keeps only the given rows, in that order."""
-        for name in ("greedy_B", "temperature_B", "top_p_B", "top_k_B", "uniforms_BT"):
+        for name in (*_PER_ROW, "uniforms_BT"):
             setattr(self, name, getattr(self, name)[rows])
         self._summarise()
 
-    def pick(self, logits_BV: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens of this step and the logarithms of the probabilities they were drawn with.
+    def join(self, other: "BatchSampler") -> None:
+        """Takes the rows of another sampler of this vocabulary behind its own; each goes on where it was."""
+        for name in _PER_ROW:
+            setattr(self, name, torch.cat([getattr(self, name), getattr(other, name)]))
+        parts = self.uniforms_BT, other.uniforms_BT
+        longest = max(part.shape[1] for part in parts)
+        self.uniforms_BT = torch.cat([torch.nn.functional.pad(part, (0, longest - part.shape[1])) for part in parts])
+        self._summarise()
+
+    def pick(self, logits_BV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The next token of each row and the logarithms of the probabilities they were drawn with.
 
         Those are verl's "processed" log-probs: after temperature, top-k and top-p; of greedy rows, at temperature 1.
         """
@@ -142,12 +155,15 @@ class BatchSampler:
         if not self._all_greedy:
             cdf_BV = log_probs_BV.double().exp().cumsum(dim=-1)
             total_B1 = cdf_BV[:, -1:]
+            # Rows that have ended may still be there.
+            step_B1 = self.picked_B[:, None].clamp(max=self.uniforms_BT.shape[1] - 1)
             # Below the total, so that the first entry above the target exists and has a probability above 0.
             target_B1 = torch.minimum(
-                self.uniforms_BT[:, step, None] * total_B1, torch.nextafter(total_B1, torch.zeros_like(total_B1))
+                self.uniforms_BT.gather(1, step_B1) * total_B1, torch.nextafter(total_B1, torch.zeros_like(total_B1))
             )
             sampled_B1 = torch.searchsorted(cdf_BV, target_B1, right=True).clamp(max=self.vocab_size - 1)
             tokens_B1 = torch.where(self.greedy_B[:, None], tokens_B1, sampled_B1)
+        self.picked_B += 1
         return tokens_B1[:, 0], log_probs_BV.gather(1, tokens_B1)[:, 0]
 
     def _truncate(self, logits_RV: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
