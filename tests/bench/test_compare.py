@@ -401,7 +401,7 @@ def test_real_runs_have_the_forced_lengths(tmp_path: Path) -> None:
     lengths = workload.lengths(steps=5)
     rollouts = tmp_path / "runs" / "ours_stub_streamed_real_0" / "run" / "rollouts"
     for step in range(1, 6):
-        rows = [json.loads(line) for line in (rollouts / f"step_{step}.jsonl").read_text().splitlines()]
+        rows = list(map(json.loads, (rollouts / f"step_{step}.jsonl").open()))
         of_step = lengths[(step - 1) * workload.PROMPTS : step * workload.PROMPTS]
         assert sorted(row["response_tokens"] for row in rows) == sorted(n for answers in of_step for n in answers)
         samples = [sample for row in rows for classmate in row["classmates"] for sample in classmate["samples"]]

@@ -144,6 +144,13 @@ def test_what_was_dumped_comes_out_again(tmp_path: Path, replayed: Callable[...,
         assert row["record"]["advantage"] == pytest.approx(record["advantage"], abs=1e-4)
 
 
+def test_characters_that_some_take_for_ends_of_lines(tmp_path: Path, replayed: Callable[..., Replayed]) -> None:
+    odd = "\x85 \u2028 \u2029 \x1c \x0b \x0c"
+    run = made(tmp_path / "run", texts=[f"{odd}{text_of(answer)}" for answer in ANSWERS])
+    code, shown = replayed(run.folder)
+    assert (code, len(shown["rows"]), shown["differences"]) == (0, len(run.records), 0)
+
+
 def test_step_wise_segments_and_their_advantages(tmp_path: Path, replayed: Callable[..., Replayed]) -> None:
     kind = f"{REWARD}.classmate_reward_type=random_truncate_step_wise_utility"
     run = made(tmp_path / "run", kind, say=lambda prompt: f"</think>{len(prompt) % 3 + 6}")

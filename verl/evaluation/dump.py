@@ -54,7 +54,9 @@ class Dump:
             kind = "validated" if validation else "trained"
             raise ConfigError(f"{run} has no rows of a {kind} step {step}; {known}")
         try:
-            records = [json.loads(line) for line in file.read_text().splitlines()]
+            # Not `splitlines`: a policy may write characters that it takes for ends of lines.
+            with file.open() as lines:
+                records = [json.loads(line) for line in lines]
         except json.JSONDecodeError as error:
             raise ConfigError(f"{file} is damaged ({error}); replay another step") from error
         for number, record in enumerate(records):

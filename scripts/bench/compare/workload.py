@@ -45,18 +45,21 @@ policies write that reason. A thought is several times as long as what a reader 
 
 _SEED = 20
 
-_HELD = {"tokenizer": "bpe", "vocab_size": 448, "steps": 0}
+
+def _shape(name: str, *, width: int, layers: int, heads: int = 4) -> ModelSpec:
+    return ModelSpec(name=name, tokenizer="bpe", vocab_size=448, hidden_size=width, layers=layers, heads=heads, steps=0)
+
 
 MODELS = {
     "4M": (
-        ModelSpec(name="policy", hidden_size=256, layers=4, heads=8, **_HELD),
-        ModelSpec(name="helper_a", hidden_size=256, layers=3, heads=8, **_HELD),
-        ModelSpec(name="helper_b", hidden_size=256, layers=5, heads=8, **_HELD),
+        _shape("policy", width=256, layers=4, heads=8),
+        _shape("helper_a", width=256, layers=3, heads=8),
+        _shape("helper_b", width=256, layers=5, heads=8),
     ),
     "0.25M": (
-        ModelSpec(name="policy", hidden_size=64, layers=3, **_HELD),
-        ModelSpec(name="helper_a", hidden_size=64, layers=2, **_HELD),
-        ModelSpec(name="helper_b", hidden_size=96, layers=2, **_HELD),
+        _shape("policy", width=64, layers=3),
+        _shape("helper_a", width=64, layers=2),
+        _shape("helper_b", width=96, layers=2),
     ),
 }
 """Shapes of the policy and of two helpers, by the parameters of the policy. 0.25M: as in the main job, where a step is

@@ -1,6 +1,7 @@
 """The engine "hf" on a real model with random weights: what a caller gets, alone and among others."""
 
 import asyncio
+import dataclasses
 import threading
 import time
 from collections.abc import Iterator
@@ -275,6 +276,139 @@ def test_a_cancelled_request_leaves_its_batch(engine: HFEngine, monkeypatch: pyt
 
     asyncio.run(run())
     assert steps.count < 100, "it was generated to its end"
+
+
+LONG = [5 + (3 * column) % 40 for column in range(60)]
+"""A prompt that is longer than what others have got so far."""
+
+
+def _generate_late(
+    engine: HFEngine,
+    steps: _Steps,
+    first: list[tuple[Prompt, SamplingParams]],
+    late: list[tuple[int, Prompt, SamplingParams]],
+) -> list[Any]:
+    """Outputs (or errors) of requests that arrive together, and of those that come after so many forward passes."""
+
+    async def ask(number: int, after: int, prompt: Prompt, params: SamplingParams) -> GenerationOutput:
+        await steps.after(after)
+        return await engine.generate(prompt, params, str(number))
+
+    async def run() -> list[Any]:
+        requests = [(0, *request) for request in first] + late
+        return await asyncio.gather(*(ask(i, *one) for i, one in enumerate(requests)), return_exceptions=True)
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def quick(model_path: Path) -> Iterator[HFEngine]:
+    """An engine that does not wait long for company."""
+    engine = HFEngine.from_config(EngineConfig(model_path=str(model_path), batch_wait_s=0.01))
+    yield engine
+    engine.close()
+
+
+def test_requests_that_come_meanwhile_join_the_batch(quick: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampled = {"temperature": 0.8, "top_p": 0.9}
+    first = [(PROMPTS[i], _params(i, max_tokens=12 + 8 * i, **sampled)) for i in range(3)]
+    late = [
+        (4, LONG, _params(10, max_tokens=30, **sampled)),
+        (8, PROMPTS[4], _params(11, max_tokens=1)),
+        (8, PROMPTS[5], _params(temperature=0)),
+        (16, PROMPTS[6], _params(12, max_tokens=40, top_k=5)),
+        (24, PROMPTS[6], _params(13, max_tokens=5)),
+    ]
+    alone = [_generate(quick, [(prompt, params)])[0] for prompt, params in first + [one[1:] for one in late]]
+    before = quick.batches
+    outputs = _generate_late(quick, _Steps(quick, monkeypatch), first, late)
+    assert quick.batches == before + 1
+    for one, other in zip(outputs, alone, strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)
+
+
+def test_nobody_joins_a_held_engine_and_all_are_served_after(quick: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = _Steps(quick, monkeypatch)
+
+    async def run() -> None:
+        first = asyncio.create_task(quick.generate(PROMPTS[0], _params(max_tokens=25), "first"))
+        await steps.after(3)
+        quick.hold("weights")
+        late = asyncio.create_task(quick.generate(PROMPTS[1], _params(), "late"))
+        await asyncio.to_thread(quick.wait_idle)
+        assert (await first).finish_reason == "length"
+        assert steps.count == 25
+        assert not late.done()
+        quick.release("weights")
+        assert len((await late).token_ids) == 12
+
+    asyncio.run(run())
+
+
+def test_who_joins_and_breaks_the_batch_fails_alone(quick: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [(PROMPTS[i], _params(i, max_tokens=30)) for i in range(3)]
+    alone = [_generate(quick, [request])[0].token_ids for request in first]
+    forward = quick.model.forward
+
+    def poisoned(*args: Any, **kwargs: Any) -> Any:
+        if kwargs["input_ids"].shape[1] > 1 and (kwargs["input_ids"] == POISON).any():
+            raise RuntimeError("the model cannot read this")
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(quick.model, "forward", poisoned)
+    outputs = _generate_late(quick, _Steps(quick, monkeypatch), first, [(5, [5, POISON, 6], _params())])
+    assert isinstance(outputs.pop(), RuntimeError)
+    assert [output.token_ids for output in outputs] == alone
+
+
+def test_a_batch_that_is_joined_again_and_again_does_not_grow(quick: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    widths = []
+    steps = _Steps(quick, monkeypatch)
+    hook = quick.model.register_forward_pre_hook(
+        lambda _, args, kwargs: widths.append(kwargs["attention_mask"].shape[1]), with_kwargs=True
+    )
+    late = [(5 * i, PROMPTS[i % 9], _params(i, max_tokens=15)) for i in range(1, 30)]
+    before = quick.batches
+    outputs = _generate_late(quick, steps, [(PROMPTS[0], _params(max_tokens=15))], late)
+    hook.remove()
+    assert quick.batches == before + 1
+    assert all(len(output.token_ids) == 15 for output in outputs)
+    # The longest prompt and its tokens, and what rows that have ended are kept for at most.
+    assert max(widths) <= 10 + 2 * 15
+
+
+def test_company_is_limited_too(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = HFEngine.from_config(EngineConfig(model_path=str(model_path), batch_wait_s=0.01, max_batch_size=3))
+    rows = []
+    hook = engine.model.register_forward_pre_hook(
+        lambda _, args, kwargs: rows.append(kwargs["input_ids"].shape[0]), with_kwargs=True
+    )
+    first = [(PROMPTS[i], _params(i, max_tokens=20)) for i in range(2)]
+    late = [(5, PROMPTS[i], _params(i, max_tokens=20)) for i in range(2, 8)]
+    outputs = _generate_late(engine, _Steps(engine, monkeypatch), first, late)
+    hook.remove()
+    engine.close()
+    assert all(len(output.token_ids) == 20 for output in outputs)
+    assert max(rows) == 3
+
+
+def test_who_waits_to_join_can_be_aborted(quick: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = _Steps(quick, monkeypatch)
+    quick.config = dataclasses.replace(quick.config, max_batch_size=1)
+
+    async def run() -> None:
+        first = asyncio.create_task(quick.generate(PROMPTS[0], _params(max_tokens=60), "first"))
+        await steps.after(3)
+        late = asyncio.create_task(quick.generate(PROMPTS[1], _params(), "late"))
+        await steps.after(6)
+        assert quick.abort(["late"]) == ["late"]
+        assert (await late).finish_reason == "abort"
+        assert not first.done(), "it waited for the batch"
+        quick.abort()
+        await first
+
+    asyncio.run(run())
 
 
 def test_a_held_engine_serves_later(engine: HFEngine) -> None:

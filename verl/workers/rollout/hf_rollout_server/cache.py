@@ -25,6 +25,11 @@ class GrowingLayer(DynamicLayer):
     _whole: tuple[torch.Tensor, torch.Tensor] | None = None
     """(B, H, S and room, D); None while there is no room."""
 
+    def _written(self) -> tuple[torch.Tensor, torch.Tensor]:
+        assert self.keys is not None
+        assert self.values is not None
+        return self.keys, self.values
+
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,12 +44,12 @@ class GrowingLayer(DynamicLayer):
                 new.new_empty((*new.shape[:2], after + room, new.shape[3])) for new in (key_states, value_states)
             )
             if before:
-                keys[:, :, :before], values[:, :, :before] = self.keys, self.values
+                keys[:, :, :before], values[:, :, :before] = self._written()
             self._whole = keys, values
         keys, values = self._whole
         keys[:, :, before:after], values[:, :, before:after] = key_states, value_states
         self.keys, self.values = keys[:, :, :after], values[:, :, :after]
-        return self.keys, self.values
+        return self._written()
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         """Keeps the rows `beam_idx`, in that order; one may be there several times."""
@@ -53,14 +58,15 @@ class GrowingLayer(DynamicLayer):
 
     def drop_columns(self, count: int) -> None:
         """Forgets the first tokens of all rows, which are padding in each."""
-        self.keys, self.values = self.keys[:, :, count:], self.values[:, :, count:]
+        self.keys, self.values = (written[:, :, count:] for written in self._written())
         self._whole = None
 
     def join(self, other: "GrowingLayer") -> None:
         """Takes the rows of another layer behind its own; zeros stand where one has fewer tokens, on its left."""
-        rows, tokens = len(self.keys), max(self.get_seq_length(), other.get_seq_length())
+        tokens = max(self.get_seq_length(), other.get_seq_length())
         joined = []
-        for ours, theirs in ((self.keys, other.keys), (self.values, other.values)):
+        for ours, theirs in zip(self._written(), other._written(), strict=True):
+            rows = len(ours)
             whole = ours.new_zeros((rows + len(theirs), ours.shape[1], tokens + _ROOM, ours.shape[3]))
             whole[:rows, :, tokens - ours.shape[2] : tokens] = ours
             whole[rows:, :, tokens - theirs.shape[2] : tokens] = theirs
