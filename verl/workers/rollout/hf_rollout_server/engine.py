@@ -454,10 +454,11 @@ class HFEngine:
         while any(batch.rows):
             live = [index for index, row in enumerate(batch.rows) if row is not None]
             late = self._late_rows(batch) if company else []
+            # At once: whatever fails from here on, they are somebody's.
+            requests += late
             if late or (not self._fixed_rows and len(live) <= len(batch.rows) // 2):
                 batch.keep(live)
             if late:
-                requests += late
                 batch.join(self._read(late))
             logits_BV = self.model(
                 input_ids=batch.ids_B1,
