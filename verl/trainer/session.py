@@ -150,6 +150,9 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> RaySess
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     if os.environ.get("RAY_ADDRESS"):
         options = {"address": os.environ["RAY_ADDRESS"]}
+    else:
+        # Ray would keep a record of each of the last 100,000 requests between processes, 0.6 MB a step of the main job.
+        os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     with contextlib.ExitStack() as undone_on_error:
         fork_server = _start_fork_server(config, runtime_env)
         if fork_server is not None:
