@@ -112,7 +112,7 @@ _KEPT_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(2 * 2**30),
 }
 """For glibc's malloc, which gives a step's tensors back to the system, to be faulted in again page by page at the next
-step: a third of what an update takes on a CPU. A thread's own arena always does so."""
+step: a quarter of what an update takes on a CPU. A thread's own arena always does so."""
 
 
 def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> RaySession:
