@@ -136,7 +136,8 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> RaySess
             {"TRANSFER_QUEUE_ENABLE": "1", "TQ_NUM_THREADS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         )
         if config.trainer.device == "cpu":
-            runtime_env.env_vars.update({name: os.environ.get(name, value) for name, value in _KEPT_MEMORY.items()})
+            for name, value in _KEPT_MEMORY.items():
+                runtime_env.env_vars.setdefault(name, os.environ.get(name, value))
         if "VERL_PLATFORM" in os.environ:
             runtime_env.env_vars["VERL_PLATFORM"] = os.environ["VERL_PLATFORM"]
     options: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)  # type: ignore[assignment]
