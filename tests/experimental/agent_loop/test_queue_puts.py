@@ -5,10 +5,13 @@ from typing import Any
 
 import cloudpickle
 import pytest
+import ray
 import torch
-from tensordict import TensorDict
+import transfer_queue as tq
+from omegaconf import OmegaConf
 
-from verl.experimental.agent_loop.queue_puts import PutsTogether
+from verl.experimental.agent_loop.queue_puts import Columns, PutsTogether
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 
 class SlowQueue:
@@ -23,7 +26,7 @@ class SlowQueue:
         self,
         keys: list[str],
         partition_id: str,
-        fields: TensorDict | None = None,
+        fields: Columns | None = None,
         tags: list[dict[str, Any]] | None = None,
     ) -> None:
         await asyncio.sleep(0.01)
@@ -32,7 +35,7 @@ class SlowQueue:
             raise ValueError("refused")
         for i, key in enumerate(keys):
             if fields is not None:
-                self.rows[f"{partition_id}/{key}"] = {name: fields[i][name] for name in fields.keys()}  # noqa: SIM118
+                self.rows[f"{partition_id}/{key}"] = {name: column[i] for name, column in fields.items()}
             if tags is not None:
                 self.tags[f"{partition_id}/{key}"] = tags[i]
 
@@ -166,3 +169,53 @@ def test_upstreams_agent_loop_puts_through_it() -> None:
 
     assert isinstance(agent_loop_tq.tq, PutsTogether)
     assert agent_loop_tq.list_of_dict_to_tensordict([{"a": 1}]) == [{"a": 1}]
+
+
+def values(column: Any) -> list[Any]:
+    return column.tolist() if hasattr(column, "tolist") else list(column)
+
+
+@pytest.mark.parametrize("units", [1, 3])
+def test_the_queue_gives_back_what_it_gives_back_of_upstreams_rows(units: int) -> None:
+    """A real queue, whose storage units share the rows: every type that a row of the agent loop holds, in any order."""
+    rows: list[dict[str, Any]] = [
+        {
+            "responses": torch.arange(number % 4 + 1),
+            "score": torch.tensor(number / 3),
+            "mask": torch.ones(2, 5, dtype=torch.bool),
+            "text": f"row {number}\u2028\x85\ud83d".encode("utf-8", "ignore").decode(),
+            "excluded": (0, number),
+            "nested": {"a": [number, None, {"b": (1, 2)}], 3: {4}, "inf": float("inf")},
+            "nothing": None,
+            "flag": number % 2 == 0,
+            "empty": {},
+            "sometimes": torch.tensor([1.5]) if number % 2 else None,
+            "table": torch.zeros(2).numpy(),
+        }
+        for number in range(7)
+    ]
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    try:
+        storage = {"storage_backend": "SimpleStorage", "SimpleStorage": {"num_data_storage_units": units}}
+        tq.init(OmegaConf.create({"backend": storage}))
+        found = []
+        for prefix, fields in (("upstream", list_of_dict_to_tensordict(rows)), ("ours", Columns(rows))):
+            keys = [f"{prefix}-{number}" for number in range(7)]
+            meta = tq.kv_batch_put(keys=keys, partition_id="train", fields=fields, tags=[{"n": n} for n in range(7)])
+            back = tq.kv_batch_get(keys=[keys[i] for i in (5, 0, 6, 2)], partition_id="train")
+            found.append((sorted(meta.fields), meta.tags, back))
+    finally:
+        tq.close()
+        ray.shutdown()
+    (their_fields, their_tags, theirs), (our_fields, our_tags, ours) = found
+    assert (our_fields, our_tags) == (their_fields, their_tags)
+    assert our_fields == sorted(rows[0])
+    for name in rows[0]:
+        one, other = ours[name], theirs[name]
+        assert type(one) is type(other)
+        if isinstance(one, torch.Tensor):
+            assert one.is_nested == other.is_nested
+            assert all(torch.equal(a, b) for a, b in zip(one.unbind(), other.unbind(), strict=True))
+        else:
+            assert repr(values(one)) == repr(values(other))
+    assert values(ours["text"]) == [rows[i]["text"] for i in (5, 0, 6, 2)]

@@ -157,3 +157,34 @@ def test_nothing_to_count_is_a_loss_of_zero(mode: str) -> None:
     # Fewer empty rows than a mini-batch has cannot fill one: the divisor is exact.
     some = narrow_masks(rows([1, 1], [1, 1]), rows([0, 0], [0, 1]), rows_of_update=2)
     assert [mask.tolist() for mask in some["loss_mask"]] == [[0, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("test_freq", "profiled", "begun_before_written"),
+    [(-1, None, [2, 3, 4]), (2, None, [2, 4]), (1, None, []), (-1, [2], [])],
+    ids=["no validation", "every second step", "every step", "profiled"],
+)
+def test_answers_of_the_next_step_are_begun_before_this_one_is_written_down(
+    monkeypatch: pytest.MonkeyPatch, test_freq: int, profiled: list[int] | None, begun_before_written: list[int]
+) -> None:
+    """Not where the policy validates first, not behind the last step, and each step's prompts are handed out once."""
+    told: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        PPOTrainerSync, "prepare_step", lambda self: told.append(("begun", self.global_steps)) or {"asked": 1.0}
+    )
+    monkeypatch.setattr(PPOTrainerSync, "on_step_end", lambda self: told.append(("weights", self.global_steps)))
+    trainer = object.__new__(BaselineRayPPOTrainer)
+    trainer.config = OmegaConf.create({"trainer": {"test_freq": test_freq}, "global_profiler": {"steps": profiled}})
+    trainer.classmates, trainer.total_training_steps, trainer._next_under_way = None, 4, False
+    for step in range(1, 5):
+        # As upstream's `fit` does.
+        trainer.global_steps = step
+        trainer.prepare_step()
+        trainer.on_step_end()
+        told.append(("written", step))
+    assert [step for what, step in told if what == "begun"] == [1, 2, 3, 4]
+    for step in range(1, 5):
+        assert told.index(("weights", step)) < told.index(("written", step))
+    early = [step for step in range(2, 5) if told.index(("begun", step)) < told.index(("written", step - 1))]
+    assert early == begun_before_written
+    assert all(told.index(("begun", step)) > told.index(("weights", step - 1)) for step in range(2, 5))

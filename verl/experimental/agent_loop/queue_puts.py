@@ -1,19 +1,59 @@
 """Rows on their way into upstream's queue: put together, as many as have come while the last put was under way.
 
 Decision: upstream puts each row by itself, with three requests to other processes, about as much work as making the
-row. Nobody waits for company here: the first row is put at once, and those that come
-meanwhile go together. A put that fails is made again row by row, so that one bad row spoils no other.
+row. Nobody waits for company here: the first row is put at once, and those that come meanwhile go together, as columns
+that are not wrapped value by value. A put that fails is made again row by row, so that one bad row spoils no other.
 
     >>> agent_loop_tq.tq = PutsTogether(transfer_queue)
     >>> agent_loop_tq.list_of_dict_to_tensordict = list          # rows stay rows until they are put
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+import torch
+
+
+class Values(Sequence[Any]):
+    """A column of the queue that holds no tensors: in a TensorDict each value would be wrapped."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values)
+
+    def __getitem__(self, at: Any) -> Any:
+        """The value at a place, or the column of those at a list of places."""
+        return Values([self._values[i] for i in at]) if isinstance(at, list) else self._values[at]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What reaches the queue is a list."""
+        return list, (self._values,)
+
+
+class Columns(dict[str, Any]):
+    """Rows as the queue takes them, by field: tensors (N, ...), nested where their shapes differ, or `Values`.
+
+    Stands for upstream's `list_of_dict_to_tensordict`, whose result has the same contents.
+    """
+
+    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        super().__init__({name: _column([row[name] for row in rows]) for name in rows[0]})
+        self.batch_size = torch.Size([len(rows)])
+
+
+def _column(values: list[Any]) -> Any:
+    if not all(isinstance(value, torch.Tensor) for value in values):
+        return Values(values)
+    if all(value.shape == values[0].shape for value in values):
+        return torch.stack(values)
+    return torch.nested.as_nested_tensor(values, layout=torch.jagged)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -88,7 +128,7 @@ class PutsTogether:
             await self._queue.async_kv_batch_put(
                 keys=[key for put in puts for key in put.keys],
                 partition_id=puts[0].partition_id,
-                fields=list_of_dict_to_tensordict(rows) if rows else None,
+                fields=Columns(rows) if rows else None,
                 tags=None if puts[0].tags is None else [tag for put in puts for tag in put.tags or ()],
             )
         except Exception as error:

@@ -68,6 +68,7 @@ from verl.trainer.untyped import fill_in
 from verl.utils.checkpoint.lora import merge_saved
 from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
+from verl.utils.skip import SkipManager
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
 from verl.workers.classmate_placement import (
@@ -149,6 +150,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         self._given_role_worker_mapping = role_worker_mapping
         self._given_resource_pool_manager = resource_pool_manager
         self._fetched_prompts = 0
+        self._next_under_way = False
         self._greedy: dict[str, Greedy] = {}
         # The batch of the last step and its metrics so far; None before the first.
         self._trained: tuple[Any, dict[str, Any]] | None = None
@@ -361,6 +363,33 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         super().on_step_end()
         if self.classmates is not None:
             self.classmates.wake_up()
+        if self._goes_straight_on:
+            self._hand_out_next_prompts()
+
+    @property
+    def _goes_straight_on(self) -> bool:
+        """Whether nothing but writing this step down comes before the next one."""
+        trainer = self.config.trainer
+        validates = trainer.test_freq > 0 and self.global_steps % trainer.test_freq == 0
+        is_last = self.global_steps >= self.total_training_steps
+        # A profile of some steps begins with a step, and would miss what is under way by then.
+        return not (validates or is_last or self.config.global_profiler.steps)
+
+    def _hand_out_next_prompts(self) -> None:
+        """The policy has its new weights: answers of the next step are written while this one is written down."""
+        self.global_steps += 1
+        SkipManager.set_step(self.global_steps)
+        try:
+            super().prepare_step()
+        finally:
+            self.global_steps -= 1
+            SkipManager.set_step(self.global_steps)
+        self._next_under_way = True
+
+    def prepare_step(self) -> dict:
+        """Hands out the step's prompts, unless the step before has done so."""
+        under_way, self._next_under_way = self._next_under_way, False
+        return {} if under_way else super().prepare_step()
 
     # Schedule `batched`.
 
