@@ -6,7 +6,7 @@ from pathlib import Path
 from scripts.bench.compare import hook
 from scripts.bench.compare.arms import Arm
 from scripts.bench.compare.start import Job, Start
-from scripts.bench.compare.workload import ANSWERS, HELPER_TOKENS, PROMPT_TOKENS, PROMPTS
+from scripts.bench.compare.workload import ANSWERS, HELPER_TOKENS, MICRO_ROWS, PROMPT_TOKENS, PROMPTS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -38,7 +38,6 @@ def timed(job: Job) -> dict[str, str]:
 
 def overrides(arm: Arm, job: Job) -> list[str]:
     """The arguments of the main job, for the workload's models and data."""
-    rows = PROMPTS * ANSWERS
     shared = [
         f"actor_rollout_ref.model.path={job.workload.policy}",
         f"data.train_files={job.workload.train_file}",
@@ -49,9 +48,9 @@ def overrides(arm: Arm, job: Job) -> list[str]:
         f"data.max_response_length={job.limit}",
         f"actor_rollout_ref.rollout.name={arm.engine}",
         f"actor_rollout_ref.rollout.n={ANSWERS}",
-        f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={rows}",
+        f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={MICRO_ROWS}",
         f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
-        f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={rows}",
+        f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={MICRO_ROWS}",
         f"actor_rollout_ref.actor.optim.lr={LR}",
         f"reward.custom_reward_function.path={Path(__file__).with_name('reward.py')}",
         f"trainer.default_local_dir={job.folder / 'run'}",

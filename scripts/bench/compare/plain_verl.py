@@ -8,7 +8,7 @@ from pathlib import Path
 from scripts.bench.compare import ours, reward_model
 from scripts.bench.compare.arms import Arm
 from scripts.bench.compare.start import Job, Start
-from scripts.bench.compare.workload import ANSWERS, HELPER_TOKENS, PROMPT_TOKENS, PROMPTS
+from scripts.bench.compare.workload import ANSWERS, HELPER_TOKENS, MICRO_ROWS, PROMPT_TOKENS
 
 PAGE = ours.ROOT / "docs" / "upstream_on_cpu.md"
 
@@ -22,13 +22,12 @@ def documented() -> str:
 
 def start(arm: Arm, job: Job) -> Start:
     """The command of one run."""
-    rows = PROMPTS * ANSWERS
     overrides = [
         "data.shuffle=false",
         f"data.max_prompt_length={PROMPT_TOKENS}",
         f"data.max_response_length={job.limit}",
-        f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={rows}",
-        f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={rows}",
+        f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={MICRO_ROWS}",
+        f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={MICRO_ROWS}",
         f"actor_rollout_ref.actor.optim.lr={ours.LR}",
         f"actor_rollout_ref.rollout.n={ANSWERS}",
         # Upstream's default recomputes activations, which costs time and saves memory.

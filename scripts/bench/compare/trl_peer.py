@@ -12,7 +12,7 @@ from pathlib import Path
 from scripts.bench.compare import ours
 from scripts.bench.compare.arms import Arm
 from scripts.bench.compare.start import Job, Start
-from scripts.bench.compare.workload import ANSWERS, HELPER_TOKENS, PROMPTS
+from scripts.bench.compare.workload import ANSWERS, HELPER_TOKENS, MICRO_ROWS, PROMPTS
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "trl.txt"
@@ -64,6 +64,7 @@ def start(arm: Arm, job: Job, python: Path) -> Start:
         "steps": job.steps,
         "prompts": PROMPTS,
         "answers": ANSWERS,
+        "micro_rows": MICRO_ROWS,
         "limit": job.limit,
         "helper_tokens": HELPER_TOKENS,
         "sampling": ours.HELPER_SAMPLING,

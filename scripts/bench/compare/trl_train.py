@@ -164,8 +164,8 @@ def main() -> None:
         args=GRPOConfig(
             output_dir=spec["output"],
             max_steps=spec["steps"],
-            per_device_train_batch_size=rows,
-            gradient_accumulation_steps=1,
+            per_device_train_batch_size=spec["micro_rows"],
+            gradient_accumulation_steps=rows // spec["micro_rows"],
             num_generations=spec["answers"],
             max_completion_length=spec["limit"],
             temperature=1.0,

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 PROMPTS, ANSWERS = 8, 4
 """Prompts of a step, and answers to each."""
 
+MICRO_ROWS = 8
+"""Rows of a forward and backward pass, four of which make a step: a core's cache holds the activations of so many, and
+not those of all 32, which took a tenth longer here and in TRL."""
+
 PROMPT_TOKENS, HELPER_TOKENS = 128, 24
 """Most tokens of a prompt, and those of every helper's answer: as in the main job."""
 
