@@ -5,10 +5,12 @@ each hook imports what it needs when it runs. `require_registered` is what entry
 plugin's exception at DEBUG level only.
 """
 
+import functools
 import importlib.util
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any
 
 from verl.plugin.platform import PlatformRegistry, get_platform
 
@@ -58,6 +60,21 @@ def _log_probs_in_parts(module: ModuleType) -> None:
     module.logprobs_from_logits_v2 = log_probs_in_parts  # type: ignore[attr-defined]
 
 
+def _one_mini_batch(module: ModuleType) -> None:
+    """A loader copies each column row by row, also where all rows are one mini-batch and stay in their order."""
+    upstream = module.make_iterator  # type: ignore[attr-defined]
+
+    @functools.wraps(upstream)
+    def make_iterator(
+        tensordict: Any, mini_batch_size: int, epochs: int, seed: int | None = None, dataloader_kwargs: Any = None
+    ) -> Iterator[Any]:
+        if epochs == 1 and mini_batch_size == len(tensordict) and not (dataloader_kwargs or {}).get("shuffle"):
+            return iter([tensordict])
+        return upstream(tensordict, mini_batch_size, epochs, seed, dataloader_kwargs)
+
+    module.make_iterator = make_iterator  # type: ignore[attr-defined]
+
+
 def _puts_together(module: ModuleType) -> None:
     from verl.experimental.agent_loop.queue_puts import PutsTogether
 
@@ -102,6 +119,7 @@ def register(after_import: Callable[[str, Hook], None]) -> None:
     after_import("verl.workers.engine.fsdp.transformer_impl", _policy_engine)
     after_import("verl.workers.utils.losses", _own_log_probs)
     after_import("verl.utils.torch_functional", _log_probs_in_parts)
+    after_import("verl.utils.tensordict_utils", _one_mini_batch)
     after_import("verl.utils.model", _value_model)
     after_import("verl.workers.rollout.vllm_rollout.bucketed_weight_transfer", _on_cpu("copied_weights"))
     after_import("verl.workers.rollout.vllm_rollout.utils", _on_cpu("layerwise_weight_sync"))

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
-from verl.trainer.ppo.baseline_ray_trainer import fetch_tensors_only
+from verl.trainer.ppo.baseline_ray_trainer import fetch_for_models
 from verl.utils.transferqueue_utils import tqbridge
 
 
@@ -24,6 +24,7 @@ def batch() -> Iterator[KVBatchMeta]:
         {
             "responses": torch.nested.as_nested_tensor([torch.arange(3), torch.arange(5)], layout=torch.jagged),
             "advantages": torch.ones(2, 1),
+            "rm_scores": torch.ones(2, 1),
             "raw_prompt": NonTensorStack("How many?", "And then?"),
             "extra_fields": NonTensorStack({"record": "long"}, {"record": "longer"}),
             "multi_modal_inputs": NonTensorStack({}, {}),
@@ -36,7 +37,7 @@ def batch() -> Iterator[KVBatchMeta]:
     ray.shutdown()
 
 
-def test_ranks_fetch_tensors_and_no_texts(batch: KVBatchMeta) -> None:
+def test_ranks_fetch_what_models_read(batch: KVBatchMeta) -> None:
     seen = []
 
     @tqbridge()
@@ -47,10 +48,10 @@ def test_ranks_fetch_tensors_and_no_texts(batch: KVBatchMeta) -> None:
     group = SimpleNamespace(update_actor=update_actor)
     batch.extra_info["temperature"] = 0.7
     update_actor(batch)
-    fetch_tensors_only(group)
+    fetch_for_models(group, without={"rm_scores"})
     group.update_actor(batch)
-    everything = {"responses", "advantages", "raw_prompt", "extra_fields", "multi_modal_inputs"}
-    assert seen == [everything, everything - {"raw_prompt", "extra_fields"}]
+    everything = {"responses", "advantages", "rm_scores", "raw_prompt", "extra_fields", "multi_modal_inputs"}
+    assert seen == [everything, everything - {"raw_prompt", "extra_fields", "rm_scores"}]
     # What comes after sees the whole batch again; a column that was added meanwhile is fetched.
     assert set(batch.fields) == everything
     added = TensorDict({"returns": torch.ones(2, 1)}, batch_size=2)

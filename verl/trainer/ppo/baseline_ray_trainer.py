@@ -18,7 +18,7 @@ import math
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -227,9 +227,14 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         # The reference model may be the actor's own group.
         groups = [getattr(self, name, None) for name in ("actor_rollout_wg", "ref_policy_wg", "critic_wg")]
         for group in {id(group): group for group in groups if group is not None}.values():
-            fetch_tensors_only(group)
+            fetch_for_models(group, self._read_by_no_model)
         if self.judges_batches:
             self.reward_loop_manager.__class__ = _RewardsComeLater
+
+    @property
+    def _read_by_no_model(self) -> set[str]:
+        """Tensors of a row that the trainer makes advantages of; ranks train on those."""
+        return {"rm_scores", *row_fields(self.advantage_config)} - {"response_mask", "values"}
 
     def _init_classmate_workers(self) -> None:
         """Starts the classmates and judges that need no GPU pool, which load while the policy's own models do."""
@@ -741,7 +746,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         return metrics
 
 
-def fetch_tensors_only(group: Any) -> None:
+def fetch_for_models(group: Any, without: Collection[str]) -> None:
     """Lets the ranks of a worker group fetch a batch's tensors, and none of the texts beside them.
 
     No model reads those (questions, records, columns of the dataset), and fetching and moving them costs a rank of a
@@ -749,13 +754,15 @@ def fetch_tensors_only(group: Any) -> None:
 
     Args:
         group: upstream's worker group, of the actor, the reference model or the critic.
+        without: names of tensors that no model reads.
     """
 
     def with_tensors(call: Callable[[KVBatchMeta], Any]) -> Callable[[KVBatchMeta], Any]:
         @functools.wraps(call)
         def called(batch: KVBatchMeta) -> Any:
             stored = kv_batch_meta2batch_meta(batch).field_schema
-            fields = [name for name in stored if name == "multi_modal_inputs" or not stored[name]["is_non_tensor"]]
+            tensors = [name for name in stored if name == "multi_modal_inputs" or not stored[name]["is_non_tensor"]]
+            fields = [name for name in tensors if name not in without]
             return call(dataclasses.replace(batch, fields=fields))
 
         return called
