@@ -31,8 +31,8 @@ exec "$python" -m "${entry[@]}" \
     actor_rollout_ref.rollout.n=8 \
     actor_rollout_ref.actor.optim.lr=1e-4 \
     actor_rollout_ref.actor.ppo_mini_batch_size=8 \
-    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64 \
-    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=64 \
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16 \
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16 \
     reward_model.classmate_generation_configs.max_new_tokens=24 \
     reward_model.classmate_batch_size=128 \
     trainer.total_training_steps=80 \

@@ -221,10 +221,28 @@ def test_shared_key_heads_give_the_same_numbers(dtype: torch.dtype, queries: int
     assert torch.equal(found.nan_to_num(7), expected.nan_to_num(7))
 
 
-def test_key_heads_are_shared_where_no_gradient_is_wanted() -> None:
+@pytest.mark.parametrize("masked", [True, False])
+def test_shared_key_heads_give_the_same_gradients(masked: bool) -> None:
+    from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+
+    torch.manual_seed(0)
+    given = [torch.randn(4, n, 50, 16, dtype=torch.float64).requires_grad_() for n in (6, 2, 2)]
+    mask = torch.ones(4, 1, 50, 50, dtype=torch.bool).tril() if masked else None
+    sharing, copying = torch.nn.Module(), torch.nn.Module()
+    sharing.num_key_value_groups = 3
+    query, key, value = given
+    found, _ = sdpa_attention_forward(sharing, query, key, value, mask)
+    expected, _ = sdpa_attention_forward(copying, query, repeat_kv(key, 3), repeat_kv(value, 3), mask)
+    wanted = torch.randn_like(expected)
+    for one, other in zip(
+        torch.autograd.grad(found, given, wanted), torch.autograd.grad(expected, given, wanted), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_key_heads_are_shared_on_a_cpu() -> None:
+    """Or else the tests above compare copies with copies."""
     from transformers.integrations import sdpa_attention
 
-    mask, key = torch.ones(1), torch.ones(1)
-    assert not sdpa_attention.use_gqa_in_sdpa(mask, key)
-    with torch.no_grad():
-        assert sdpa_attention.use_gqa_in_sdpa(mask, key)
+    assert sdpa_attention.use_gqa_in_sdpa(torch.ones(1), torch.ones(1))
+    assert not sdpa_attention.use_gqa_in_sdpa(torch.ones(1), torch.ones(1, device="meta"))

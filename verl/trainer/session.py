@@ -80,6 +80,12 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
         if config.trainer.deterministic:
             rollout.engine_kwargs.setdefault("hf", {})
             rollout.engine_kwargs.hf.deterministic = True
+        if config.trainer.device == "cpu":
+            for optim in (actor.optim, config.critic.optim):
+                is_fusable = optim.optimizer_impl == "torch.optim" and optim.optimizer in ("Adam", "AdamW")
+                if is_fusable and not optim.override_optimizer_config:
+                    # Torch's default there reads and writes each tensor a dozen times: a third of the speed, or less.
+                    optim.override_optimizer_config = {"fused": True}
         if config.trainer.device == "cuda" and importlib.util.find_spec("flash_attn") is None:
             for model in models:
                 model.override_config.setdefault("attn_implementation", "sdpa")

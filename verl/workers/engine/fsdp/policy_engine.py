@@ -1,8 +1,9 @@
 """The policy's training engine: upstream's, with logits where a response is predicted, and the entropy on the side.
 
-Decision: a prompt's logits are nobody's business. Where upstream pads rows (without flash attention: on the CPU), the
-model is told to leave them out, and what upstream returns for those positions is 0. A run that trains in one step per
-batch takes the entropy's metric from the training pass, where it must cost neither a gradient nor a copy of the logits.
+Decision: where rows are padded (without flash attention: on the CPU), a micro-batch takes rows of like lengths, so that
+little of it is padding, and the model leaves out a prompt's logits, which are nobody's business: what upstream returns
+for those positions is 0. A run that trains in one step per batch takes the entropy's metric from the training pass,
+where it must cost neither a gradient nor a copy of the logits.
 
     >>> EngineRegistry.get_engine_cls("language_model", "fsdp2")
     <class 'verl.workers.engine.fsdp.policy_engine.PolicyEngine'>
@@ -31,6 +32,33 @@ class PolicyEngine(FSDPEngineWithLMHead):
 
     Shapes: B rows, S tokens of the longest row, V tokens of the vocabulary.
     """
+
+    def forward_backward_batch(self, data: TensorDict, loss_function: Any, forward_only: bool = False) -> Any:
+        """Upstream's pass, in micro-batches of rows of like lengths; its outputs are in the order of `data`."""
+        order = self._by_length(data)
+        if order is None:
+            return super().forward_backward_batch(data, loss_function, forward_only=forward_only)
+        data = tu.index_select_tensor_dict(data, order)
+        found = super().forward_backward_batch(data, loss_function, forward_only=forward_only)
+        back = order.argsort().tolist()
+        for name, values in found["model_output"].items():
+            rows = values.unbind()
+            found["model_output"][name] = torch.nested.as_nested_tensor([rows[i] for i in back], layout=torch.jagged)
+        return found
+
+    def _by_length(self, data: TensorDict) -> torch.Tensor | None:
+        """Places of the rows (B,) from the shortest to the longest; None where their order costs nothing."""
+
+        def given(name: str, default: Any) -> Any:
+            return tu.get_non_tensor_data(data, name, default=default)
+
+        # Packed rows have no padding; micro-batches of so many tokens, and pairs of rows, are in an order of their own.
+        if given("use_remove_padding", True) or given("use_dynamic_bsz", True) or given("force_group_size", 1) != 1:
+            return None
+        if len(data) <= given("micro_batch_size_per_gpu", len(data)) or not data["input_ids"].is_nested:
+            return None
+        lengths = data["input_ids"].offsets().diff()
+        return None if (lengths.diff() >= 0).all() else lengths.argsort(stable=True)
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         """Upstream's inputs; where rows are padded, the model computes logits from the first response on."""
