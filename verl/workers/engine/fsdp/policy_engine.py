@@ -39,7 +39,7 @@ class PolicyEngine(FSDPEngineWithLMHead):
         if order is None:
             return super().forward_backward_batch(data, loss_function, forward_only=forward_only)
         data = tu.index_select_tensor_dict(data, order)
-        found = super().forward_backward_batch(data, loss_function, forward_only=forward_only)
+        found: Any = super().forward_backward_batch(data, loss_function, forward_only=forward_only)
         back = order.argsort().tolist()
         for name, values in found["model_output"].items():
             rows = values.unbind()
