@@ -301,6 +301,35 @@ class TestPasses:
         self.start(tmp_path, repeats=3)
         assert len(ran) == 2, "one more pass"
 
+    @pytest.mark.parametrize("torn", [b'{"arm": "ours/no', b"\x00\x00\x00", b"\n\n", b"null", b'{"arm": "ours/none"}'])
+    def test_a_line_that_was_cut_off_costs_nothing_but_itself(
+        self, tmp_path: Path, ran: list[tuple[str, str]], torn: bytes
+    ) -> None:
+        self.broken.clear()
+        self.start(tmp_path, repeats=1)
+        with (tmp_path / "results.jsonl").open("ab") as file:
+            file.write(torn)
+        ran.clear()
+        results = self.start(tmp_path)
+        assert ran == [("ours/none", "equal"), ("trl/none", "equal")], "the second pass"
+        assert len(results) == 4
+        assert len(self.start(tmp_path)) == 4
+
+    @pytest.mark.parametrize("error", [ValueError("no number"), KeyError("port"), AssertionError("odd")])
+    def test_whatever_an_arm_raises_the_others_run(
+        self, tmp_path: Path, ran: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, error: Exception
+    ) -> None:
+        def run(arm: Arm, job: Job, *rest: Any, played: Any = passes._run) -> dict[str, Any]:
+            if arm.name == "ours/none":
+                raise error
+            self.broken.clear()
+            return played(arm, job, *rest)
+
+        monkeypatch.setattr(passes, "_run", run)
+        broken, whole = self.start(tmp_path, repeats=1)
+        assert broken["error"] == f"{type(error).__name__}: {error}"
+        assert whole["median_s"] == 2.0
+
     def test_other_conditions_are_other_runs(self, tmp_path: Path, ran: list[tuple[str, str]]) -> None:
         self.start(tmp_path)
         assert {line["conditions"]["steps"] for line in self.start(tmp_path, counted=4)} == {4}
@@ -348,6 +377,13 @@ class TestReport:
         assert "trl/none failed: it broke" in text
         assert report.failed(found)
         assert not report.failed(report.card(self.arms, ["equal"], [result("ours/none", 1.0)])[1])
+
+    def test_a_failed_pass_is_told_beside_the_times_of_the_others(self) -> None:
+        broken = {"arm": "trl/none", "lengths": "equal", "repeat": 1, "error": "out of memory"}
+        text, found = report.card(self.arms, ["equal"], [result("trl/none", 1.0), broken])
+        assert "1.00 to 1.00 (1), 1 failed" in text
+        assert "trl/none failed: out of memory" in text
+        assert report.failed(found)
 
     def test_a_failure_that_was_made_good_counts_no_more(self) -> None:
         broken = {"arm": "trl/none", "lengths": "equal", "repeat": 0, "error": "it broke"}

@@ -73,6 +73,16 @@ def model_config(path: str) -> dict[str, Any] | None:
     return given if isinstance(given, dict) else None
 
 
+def with_defaults(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The content of a `config.json` with what its class adds; None for kinds that transformers does not know."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.for_model(**given).to_dict()
+    except Exception:
+        return None
+
+
 def size_of_config(given: Mapping[str, Any], *, stored: Any = lambda: None) -> ModelSize | None:
     """The size of the model that a `config.json` describes; None where it says too little.
 

@@ -48,6 +48,8 @@ def main() -> int:
         parser.error(str(error))
     counted = asked.steps - WARMUP
     out = asked.out.resolve()
+    if out.exists() and not out.is_dir():
+        parser.error(f"--out {asked.out} is a file; name a folder")
     if asked.write:
         page.write(arms, asked.lengths, out, counted, asked.models)
         return 0

@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import json
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -65,10 +64,24 @@ def conditions(counted: int, models: str) -> dict[str, Any]:
 
 
 def read(file: Path, counted: int, models: str) -> list[dict[str, Any]]:
-    """The results so far that were made under the present conditions."""
-    lines = map(json.loads, file.read_text().splitlines()) if file.exists() else ()
-    wanted = conditions(counted, models)
-    return [line for line in lines if line["conditions"] == wanted]
+    """The results so far that were made under the present conditions; a line that was cut off is none."""
+    found, wanted = [], conditions(counted, models)
+    for text in file.read_bytes().splitlines() if file.exists() else ():
+        with contextlib.suppress(ValueError):
+            line = json.loads(text)
+            if isinstance(line, dict) and line.get("conditions") == wanted:
+                found.append(line)
+    return found
+
+
+def _add(file: Path, line: dict[str, Any]) -> None:
+    """Behind the others, also where the last one was cut off."""
+    with file.open("a+b") as results:
+        if results.tell():
+            results.seek(-1, 2)
+            if results.read() != b"\n":
+                results.write(b"\n")
+        results.write(json.dumps(line).encode() + b"\n")
 
 
 def run_passes(
@@ -122,13 +135,16 @@ def run_passes(
             if not keep:
                 shutil.rmtree(folder)
             told = f"{line['median_s']:.2f} s a step"
-        except (runner.RunFailed, RuntimeError, OSError, subprocess.SubprocessError) as error:
+        except runner.RunFailed as error:
             line["error"] = str(error)
-            told = f"failed: {error}"
+        except Exception as error:
+            # Whatever it is, other arms can run.
+            line["error"] = f"{type(error).__name__}: {error}"
+        if "error" in line:
+            told = f"failed: {line['error']}"
         over("")
         say(f"{label}: {told}  ({time.monotonic() - began:.0f} s)")
-        with file.open("a") as results:
-            results.write(json.dumps(line | {"at": time.time(), "conditions": conditions(counted, models)}) + "\n")
+        _add(file, line | {"at": time.time(), "conditions": conditions(counted, models)})
     return read(file, counted, models)
 
 

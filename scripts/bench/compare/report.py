@@ -23,7 +23,10 @@ def summary(arms: Sequence[Arm], lengths: str, results: Sequence[Result]) -> lis
         results: of all arms and sets; where an arm has several of one pass, the last counts.
     """
     runs = _runs(lengths, results)
-    errors = {line["arm"]: line["error"] for line in results if line["lengths"] == lengths and "error" in line}
+    errors: dict[str, dict[int, str]] = {}
+    for line in results:
+        if line["lengths"] == lengths and "error" in line and line["repeat"] not in runs.get(line["arm"], {}):
+            errors.setdefault(line["arm"], {})[line["repeat"]] = line["error"]
     entries = []
     for arm in arms:
         own, alone = runs.get(arm.name, {}), runs.get(arm.alone, {})
@@ -36,8 +39,9 @@ def summary(arms: Sequence[Arm], lengths: str, results: Sequence[Result]) -> lis
             shares = [own[k]["median_s"] / alone[k]["median_s"] - 1 for k in own.keys() & alone.keys()]
             if arm.name != arm.alone and added:
                 entry |= {"adds_s": round(statistics.median(added), 3), "adds": round(statistics.median(shares), 3)}
-        elif arm.name in errors:
-            entry["error"] = errors[arm.name]
+        if arm.name in errors:
+            of_passes = errors[arm.name]
+            entry |= {"error": of_passes[max(of_passes)], "failed_runs": len(of_passes)}
         entries.append(entry)
     return entries
 
@@ -95,7 +99,7 @@ def card(arms: Sequence[Arm], lengths: Sequence[str], results: Sequence[Result])
 
 
 def failed(found: Mapping[str, Any]) -> bool:
-    """Whether an arm of `card`'s numbers has no time because of an error."""
+    """Whether an arm of `card`'s numbers lacks the time of a pass because of an error."""
     return any("error" in entry for kind in found.values() for entry in kind["arms"])
 
 
@@ -120,10 +124,14 @@ def _cells(entry: Mapping[str, Any]) -> list[str]:
     return [
         entry["arm"],
         f"{entry['median_s']:.2f}",
-        f"{entry['least_s']:.2f} to {entry['most_s']:.2f} ({entry['runs']})",
+        f"{entry['least_s']:.2f} to {entry['most_s']:.2f} ({entry['runs']})" + _failed(entry),
         adds,
         *("-" if entry[key] is None else f"{entry[key]:{form}}" for key, form in _NUMBERS.items()),
     ]
+
+
+def _failed(entry: Mapping[str, Any]) -> str:
+    return f", {entry['failed_runs']} failed" if "error" in entry else ""
 
 
 _NUMBERS = {"cpu_s": ".2f", "pss_mib": ".0f", "start_s": ".0f"}

@@ -120,6 +120,28 @@ def test_a_row_that_is_refused_spoils_no_other() -> None:
     assert sorted(queue.rows) == ["train/a", "train/b", "train/c"]
 
 
+@pytest.mark.parametrize("odd", [[], ["no row"]])
+def test_a_put_of_no_rows_fails_alone(odd: list[Any]) -> None:
+    queue = SlowQueue()
+
+    async def make() -> list[Any]:
+        front = PutsTogether(queue)
+        puts = [front.async_kv_batch_put([key], "train", fields=row(1), tags=[{}]) for key in "ab"]
+        puts.insert(1, front.async_kv_batch_put(["odd"], "train", fields=odd, tags=[{}]))
+        return await asyncio.wait_for(asyncio.gather(*puts, return_exceptions=True), timeout=30)
+
+    first, failed, last = asyncio.run(make())
+    assert isinstance(failed, Exception)
+    assert first is last is None
+    assert sorted(queue.rows) == ["train/a", "train/b"]
+
+
+def test_rows_of_several_types_keep_theirs() -> None:
+    whole, part = 2**40 + 1, 0.5
+    with pytest.raises(Exception, match="dtype"):
+        Columns([{"number": torch.tensor([whole])}, {"number": torch.tensor([part])}])
+
+
 def test_a_caller_that_is_cancelled_leaves_the_others_their_put() -> None:
     queue = SlowQueue()
 

@@ -9,6 +9,7 @@ from tensordict import TensorDict
 
 from verl.classmate.config import from_mapping
 from verl.protocol import DataProto
+from verl.trainer.ppo.core_algos import agg_loss
 from verl.trainer.ppo.one_update import has_dropout, needs_old_log_probs, take_agreement, with_own_log_probs
 from verl.utils import tensordict_utils as tu
 from verl.utils.debug.metrics import calculate_debug_metrics
@@ -91,6 +92,10 @@ def test_a_run_without_a_correction_node_needs_none() -> None:
         ({"resid_pdrop": 0.1}, True),
         ({"attn_pdrop": 0, "embd_pdrop": None}, False),
         ({"hidden_dropout_prob": 0.5}, True),
+        ({"layerdrop": 0.1}, True),
+        ({"text_config": {"attention_dropout": 0.1}}, True),
+        ({"text_config": {"attention_dropout": 0.0}, "rope_parameters": {"rope_theta": 1e4}}, False),
+        ({"classifier_dropout": 0.1}, False),
     ],
 )
 def test_dropout_is_read_from_the_models_config(given: dict[str, Any], expected: bool) -> None:
@@ -164,9 +169,16 @@ def test_a_batch_with_old_log_probs_is_upstreams_alone() -> None:
     assert metrics.keys() == expected_metrics.keys()
 
 
-def updated(parts: list[int], *, ranks: int = 1, with_engine: bool = True) -> tuple[dict[str, Any], DataProto]:
-    """Metrics of an update over 8 rows in micro-batches, some on each rank; and what upstream's function takes."""
+def updated(
+    parts: list[int], *, ranks: int = 1, with_engine: bool = True, mode: str = "token-mean", filled: int = 0
+) -> tuple[dict[str, Any], DataProto]:
+    """Metrics of an update over 8 rows in micro-batches, some on each rank; and what upstream's function takes.
+
+    The last `filled` rows have no tokens that count, as rows that only fill a batch.
+    """
     data, log_probs, entropy = micro_batch(8)
+    for mask in data["response_mask"].unbind()[8 - filled :]:
+        mask.zero_()
     if not with_engine:
         del data["rollout_log_probs"]
     tu.assign_non_tensor(data, dp_size=ranks)
@@ -181,7 +193,7 @@ def updated(parts: list[int], *, ranks: int = 1, with_engine: bool = True) -> tu
         for key in ("dp_size", "batch_num_tokens", "global_batch_size"):
             tu.assign_non_tensor(part, **{key: tu.get_non_tensor_data(data, key, None)})
         output = {"log_probs": nested_rows(log_probs.detach(), chosen), ENTROPY_ASIDE: nested_rows(entropy, chosen)}
-        of_parts.append(ppo_loss(actor_config(), output, part)[1])
+        of_parts.append(ppo_loss(actor_config(loss_agg_mode=mode, loss_scale_factor=6), output, part)[1])
         start += size
     per_rank = len(parts) // ranks
     gathered: dict[str, Any] = {}
@@ -217,6 +229,16 @@ def test_the_update_tells_what_the_pass_told(parts: list[int], ranks: int) -> No
     mask_BR = whole.batch["response_mask"].bool()
     assert metrics["actor/entropy"] == pytest.approx(float(whole.batch["entropy"][mask_BR].mean()), rel=1e-5)
     assert not [name for name in metrics if "engine_agreement" in name]
+
+
+@pytest.mark.parametrize("mode", ["seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
+@pytest.mark.parametrize(("parts", "ranks"), [([8], 1), ([3, 5], 1), ([4, 4], 2), ([5, 1, 1, 1], 2)])
+def test_rows_that_fill_a_batch_have_no_part_in_the_entropy(parts: list[int], ranks: int, mode: str) -> None:
+    metrics, whole = updated(parts, ranks=ranks, mode=mode, filled=2)
+    take_agreement(metrics, prefix="actor/")
+    expected = agg_loss(whole.batch["entropy"], whole.batch["response_mask"], mode, loss_scale_factor=6)
+    assert metrics["actor/entropy"] == pytest.approx(float(expected), rel=1e-5)
+    assert not [name for name in metrics if "rows" in name]
 
 
 def test_without_the_engines_log_probs_there_is_nothing_to_compare() -> None:

@@ -393,6 +393,22 @@ def test_company_is_limited_too(model_path: Path, monkeypatch: pytest.MonkeyPatc
     assert max(rows) == 3
 
 
+def test_late_company_keeps_the_token_budget(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that join near another one's end start behind its tokens, and write as many again."""
+    budget = 4 * (10 + 40)
+    engine = HFEngine.from_config(EngineConfig(model_path=str(model_path), batch_wait_s=0.01, max_batch_tokens=budget))
+    tokens = []
+    hook = engine.model.register_forward_pre_hook(
+        lambda _, args, kwargs: tokens.append(kwargs["attention_mask"].numel()), with_kwargs=True
+    )
+    late = [(30, PROMPTS[i], _params(i, max_tokens=40)) for i in range(1, 6)]
+    outputs = _generate_late(engine, _Steps(engine, monkeypatch), [(PROMPTS[0], _params(max_tokens=40))], late)
+    hook.remove()
+    engine.close()
+    assert all(len(output.token_ids) == 40 for output in outputs)
+    assert 2 * 40 < max(tokens) <= budget
+
+
 def test_who_waits_to_join_can_be_aborted(quick: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = _Steps(quick, monkeypatch)
     quick.config = dataclasses.replace(quick.config, max_batch_size=1)

@@ -51,7 +51,8 @@ class Columns(dict[str, Any]):
 def _column(values: list[Any]) -> Any:
     if not all(isinstance(value, torch.Tensor) for value in values):
         return Values(values)
-    if all(value.shape == values[0].shape for value in values):
+    # Stacked values of several types would all become the widest one; nested they are refused, and put row by row.
+    if all((value.shape, value.dtype) == (values[0].shape, values[0].dtype) for value in values):
         return torch.stack(values)
     return torch.nested.as_nested_tensor(values, layout=torch.jagged)
 
@@ -78,7 +79,7 @@ class PutsTogether:
 
     def __init__(self, queue: Any) -> None:
         self._queue = queue
-        self._waiting: list[_Put] = []
+        self._waiting: list[tuple[tuple[Any, ...], _Put]] = []
         self._under_way: asyncio.Task[None] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -105,7 +106,7 @@ class PutsTogether:
         await self._put(_Put(keys=list(keys), partition_id=partition_id, rows=rows, tags=given))
 
     async def _put(self, put: _Put) -> None:
-        self._waiting.append(put)
+        self._waiting.append((put.kind, put))
         if self._under_way is None:
             self._under_way = asyncio.create_task(self._put_all())
         await put.done
@@ -115,8 +116,8 @@ class PutsTogether:
             while self._waiting:
                 puts, self._waiting = self._waiting, []
                 kinds: dict[tuple[Any, ...], list[_Put]] = {}
-                for put in puts:
-                    kinds.setdefault(put.kind, []).append(put)
+                for kind, put in puts:
+                    kinds.setdefault(kind, []).append(put)
                 for of_kind in kinds.values():
                     await self._put_together(of_kind)
         finally:

@@ -50,7 +50,7 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer import checkpoints
 from verl.trainer.console import Console
 from verl.trainer.frozen_weights import FrozenWeights
-from verl.trainer.model_sizes import model_config
+from verl.trainer.model_sizes import model_config, with_defaults
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
 from verl.trainer.ppo.advantage.rows import GREEDY_FIELDS, Greedy, recorded_advantages
 from verl.trainer.ppo.one_update import has_dropout, needs_old_log_probs, take_agreement
@@ -566,7 +566,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """Whether the policy's training pass differs from its other passes; so taken where it cannot be known."""
         model = self.config.actor_rollout_ref.model
         found = model_config(model.path)
-        return found is None or has_dropout({**found, **(model.get("override_config") or {})})
+        whole = found and with_defaults({**found, **(model.get("override_config") or {})})
+        return whole is None or has_dropout(whole)
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """Upstream's pass, where the update's own log-probs do not stand for it."""

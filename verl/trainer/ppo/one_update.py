@@ -23,6 +23,9 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine.fsdp.policy_engine import ENTROPY_ASIDE
 from verl.workers.utils.padding import no_padding_2_padding, response_from_nested
 
+_ROWS = "entropy_rows"
+"""Share of a batch's rows that have tokens, of which alone the mean entropy is taken."""
+
 _AGREEMENT = "engine_agreement/"
 """Sums over tokens of a_i, the trainer's probability, and b_i, the engine's, on their way out of the workers."""
 
@@ -53,9 +56,11 @@ def needs_old_log_probs(config: Any, reward: ClassmateRewardModelConfig, *, rows
 
 
 def has_dropout(model_config: Mapping[str, Any]) -> bool:
-    """Whether a model's config (of `config.json`) drops something out while it trains."""
+    """Whether a model's config drops something out while it trains, parts like `text_config` included."""
     return any(
-        isinstance(value, int | float) and value > 0 and ("dropout" in name or name.endswith("pdrop"))
+        has_dropout(value)
+        if isinstance(value, Mapping)
+        else isinstance(value, int | float) and value > 0 and ("drop" in name and not name.startswith("classifier"))
         for name, value in model_config.items()
     )
 
@@ -80,6 +85,10 @@ def with_own_log_probs(ppo_loss: Callable[..., Any]) -> Callable[..., Any]:
                 **config.global_batch_info,
             )
             metrics["entropy"] = Metric(AggregationType.SUM, mean)
+            if config.loss_agg_mode.startswith("seq-mean"):
+                # Upstream's first pass leaves out rows that only fill the batch, its loss counts them.
+                rows, of_all = mask_BR.any(dim=1).sum(), config.global_batch_info["global_batch_size"]
+                metrics[_ROWS] = Metric(AggregationType.SUM, rows / of_all * config.global_batch_info["dp_size"])
         if "rollout_log_probs" in data:
             engine_BR = data["rollout_log_probs"].to_padded_tensor(0)
             own_BR = no_padding_2_padding(own, data)
@@ -101,12 +110,16 @@ def _agreement_sums(own: torch.Tensor, engine: torch.Tensor, *, ranks: int) -> d
 
 
 def take_agreement(metrics: dict[str, Any], *, prefix: str) -> None:
-    """Makes, in place, the metrics of upstream's `calculate_debug_metrics` of the sums that the update has left.
+    """Makes, in place, what upstream's first pass tells of the sums that the update has left: the entropy of rows that
+    have tokens, and the metrics of `calculate_debug_metrics`.
 
     Args:
         metrics: of the update.
         prefix: which upstream has put before the names.
     """
+    share = float(metrics.pop(f"{prefix}{_ROWS}", 1.0))
+    if share > 0 and f"{prefix}entropy" in metrics:
+        metrics[f"{prefix}entropy"] /= share
     name = f"{prefix}{_AGREEMENT}"
     sums = {key.removeprefix(name): float(metrics.pop(key)) for key in list(metrics) if key.startswith(name)}
     if not sums:

@@ -413,8 +413,9 @@ class HFEngine:
             taken = [request for request in self._queue if self._padded_length(request) == width][: self._fixed_rows]
         else:
             taken, rows = [], len(company)
-            prompt = max((len(request.prompt_ids) for request in company), default=0)
-            response = max((request.params.max_tokens for request in company), default=0)
+            # What runs takes its columns along, and writes the rest of its response behind them.
+            prompt = max((len(request.prompt_ids) + len(request.token_ids) for request in company), default=0)
+            response = max((request.params.max_tokens - len(request.token_ids) for request in company), default=0)
             for request in self._queue:
                 prompt, response = max(prompt, len(request.prompt_ids)), max(response, request.params.max_tokens)
                 too_many = (rows + 1) * (prompt + response) > self.config.max_batch_tokens
