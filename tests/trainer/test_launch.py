@@ -8,11 +8,14 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from tests.trainer.saved import save
 from tests.trainer.test_configs import composed
-from verl.trainer import launch, preflight, preflight_templates
+from verl.classmate.errors import ConfigError
+from verl.trainer import launch, preflight, preflight_templates, session
+from verl.trainer.fork_server import ForkServer
 from verl.trainer.launch import STARTED_AT, StartupClock
 from verl.trainer.ppo import inprocess_trainer
 
@@ -170,3 +173,35 @@ def test_sigterm_while_ray_starts(monkeypatch, capsys, tmp_path):
     code, said = ends_the_run(capsys)
     assert code == 143
     assert said.startswith("error: stopped; ")
+
+
+@pytest.mark.parametrize(
+    ("finds", "ends_with", "settings", "servers"),
+    [
+        (ConfigError("write this instead"), 2, [], 1),
+        (KeyboardInterrupt(), 130, [], 1),
+        (KeyboardInterrupt(), 130, ["debug=true"], 0),
+        (KeyboardInterrupt(), 130, ["trainer.fork_workers=false"], 0),
+    ],
+    ids=["a mistake", "a stop", "one process", "not wanted"],
+)
+def test_what_makes_workers_starts_before_the_checks_and_ends_with_the_run(
+    monkeypatch, capsys, tmp_path, finds, ends_with, settings, servers
+):
+    one_run(monkeypatch, tmp_path, ctrl_c, *settings)
+    started = []
+
+    def start_fork_server(config) -> ForkServer | None:
+        if server := session.start_fork_server(config):
+            started.append(server.pid)
+        return server
+
+    def check(*_, **__) -> None:
+        assert [psutil.Process(pid).is_running() for pid in started] == [True] * servers
+        raise finds
+
+    monkeypatch.setattr(launch, "start_fork_server", start_fork_server)
+    monkeypatch.setattr(preflight, "check", check)
+    assert ends_the_run(capsys)[0] == ends_with
+    assert len(started) == servers
+    assert not any(psutil.pid_exists(pid) for pid in started)

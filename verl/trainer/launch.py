@@ -30,8 +30,9 @@ from verl.trainer import loggers
 from verl.trainer.checkpoints import latest_step
 from verl.trainer.command_line import compose, describe, prepare_overrides
 from verl.trainer.console import Console
+from verl.trainer.fork_server import ForkServer
 from verl.trainer.run_folder import RunFolder
-from verl.trainer.session import RaySession, settle, start_ray
+from verl.trainer.session import RaySession, settle, start_fork_server, start_ray
 
 STARTED_AT = "CLASSMATE_COT_STARTED_AT"
 """Environment variable of launch scripts: seconds since the epoch at which the command was given."""
@@ -144,24 +145,43 @@ def run(config: DictConfig, trainer_name: str) -> None:
     os.environ.setdefault("TQDM_DISABLE", "1")
     if container["trainer"]["device"] == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
-    preflight.check(container, reward, needs_classmates=needs_classmates)
-    filled.refuse()
-    folder = RunFolder.open(container)
-    how_to_go_on = functools.partial(_how_to_go_on, folder, container["trainer"]["resume_mode"])
+    with _fork_server(config) as fork_server:
+        preflight.check(container, reward, needs_classmates=needs_classmates)
+        filled.refuse()
+        folder = RunFolder.open(container)
+        how_to_go_on = functools.partial(_how_to_go_on, folder, container["trainer"]["resume_mode"])
+        try:
+            notes = [*filled.lines, *settle(config, reward, folder, trainer_name)]
+            notes += preflight_templates.notes(container, reward, chat_date=folder.chat_date)
+            clock.lap("script and imports")
+            if config.debug:
+                _debug(config, reward, folder, clock, notes, needs_classmates)
+            else:
+                _train(config, reward, folder, clock, notes, trainer_name, fork_server)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(how_to_go_on()) from None
+        except _RunFailed as failure:
+            _fail(f"{failure}; {how_to_go_on()}", 1)
+        finally:
+            folder.leave()
+
+
+@contextlib.contextmanager
+def _fork_server(config: DictConfig) -> Iterator[ForkServer | None]:
+    """A server that imports what the workers need while this process checks the run; None where Ray is to do without.
+
+    A run in one process has no workers.
+    """
+    # Not at the top, as in `run`.
+    from verl.trainer.preflight import quiet
+
+    with quiet():
+        server = None if config.debug else start_fork_server(config)
     try:
-        notes = [*filled.lines, *settle(config, reward, folder, trainer_name)]
-        notes += preflight_templates.notes(container, reward, chat_date=folder.chat_date)
-        clock.lap("script and imports")
-        if config.debug:
-            _debug(config, reward, folder, clock, notes, needs_classmates)
-        else:
-            _train(config, reward, folder, clock, notes, trainer_name)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(how_to_go_on()) from None
-    except _RunFailed as failure:
-        _fail(f"{failure}; {how_to_go_on()}", 1)
+        yield server
     finally:
-        folder.leave()
+        if server is not None:
+            server.close()
 
 
 class _RunFailed(Exception):
@@ -193,6 +213,7 @@ def _train(
     clock: StartupClock,
     notes: list[str],
     trainer_name: str,
+    fork_server: ForkServer | None,
 ) -> None:
     """The run on Ray, with everything that libraries print in the log.
 
@@ -208,7 +229,7 @@ def _train(
             console.line(note)
         loggers.prepare_loggers(list(config.trainer.logger), folder.path / "logs", console.line)
         try:
-            with _ray(config, reward, folder):
+            with _ray(config, reward, folder, fork_server):
                 clock.lap("Ray")
                 # Engines load in their own processes while this one imports the trainer.
                 classmates = _start_classmates(config, reward, console)
@@ -295,14 +316,16 @@ def _start_classmates(config: DictConfig, reward: ClassmateRewardModelConfig, co
 
 
 @contextlib.contextmanager
-def _ray(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder) -> Iterator[None]:
+def _ray(
+    config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder, fork_server: ForkServer | None
+) -> Iterator[None]:
     """Ray and the transfer queue around a run; Ray's logs are kept in the run folder."""
     import transfer_queue as tq
 
     session: RaySession | None = None
     try:
         try:
-            session = start_ray(config, reward)
+            session = start_ray(config, reward, fork_server)
         except SystemExit:
             # Ray puts a handler of SIGTERM in our place, and that is how it ends a process.
             _sigterm.came = True

@@ -101,7 +101,7 @@ class RaySession:
     logs: Path
     """Folder of Ray's logs on this machine."""
     fork_server: ForkServer | None
-    """What makes the Python workers; None where Ray starts them itself."""
+    """The session's own, which makes the Python workers; None where it was given one, or Ray starts them itself."""
 
     def close(self) -> None:
         """Leaves Ray, and ends it where it was started for this process."""
@@ -121,31 +121,61 @@ _KEPT_MEMORY = {
 step: a quarter of what an update takes on a CPU. A thread's own arena always does so."""
 
 
-def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> RaySession:
+def start_fork_server(config: DictConfig) -> ForkServer | None:
+    """A server for `trainer.fork_workers`, where workers are of this machine and of this environment.
+
+    Whoever starts it closes it, after Ray. Its imports take as long as this process's own: the sooner, the better.
+    """
+    runtime_env = _runtime_env(config)
+    other_environment = any(value is not None for key, value in runtime_env.items() if key != "env_vars")
+    if not config.trainer.fork_workers or os.environ.get("RAY_ADDRESS") or other_environment:
+        return None
+    try:
+        return ForkServer.start(runtime_env["env_vars"])
+    except OSError as error:
+        logging.getLogger(__name__).warning("workers are not forked, and start more slowly: %s", error)
+        return None
+
+
+def _runtime_env(config: DictConfig) -> dict[str, Any]:
+    """Ray's runtime environment of all workers: upstream's, ours, and over both what the user's config says."""
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    runtime_env: Any = OmegaConf.to_container(
+        OmegaConf.merge(
+            OmegaConf.create(get_ppo_ray_runtime_env(config)), config.ray_kwargs.ray_init.get("runtime_env") or {}
+        ),
+        resolve=True,
+    )
+    env_vars = runtime_env.setdefault("env_vars", {})
+    env_vars |= {"TRANSFER_QUEUE_ENABLE": "1", "TQ_NUM_THREADS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    if config.trainer.device == "cpu":
+        for name, value in _KEPT_MEMORY.items():
+            env_vars.setdefault(name, os.environ.get(name, value))
+    if "VERL_PLATFORM" in os.environ:
+        env_vars["VERL_PLATFORM"] = os.environ["VERL_PLATFORM"]
+    return runtime_env
+
+
+def start_ray(
+    config: DictConfig, reward: ClassmateRewardModelConfig, fork_server: ForkServer | None = None
+) -> RaySession:
     """Starts Ray, or joins the cluster of `RAY_ADDRESS`; leaves nothing running when that fails.
+
+    Args:
+        config: the settled config.
+        reward: its typed `reward_model` node.
+        fork_server: of `start_fork_server`; the session has one of its own where none is given.
 
     Raises:
         ConfigError: when the cluster has fewer logical CPUs than the run's actors ask for.
     """
     import ray
 
-    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
     from verl.trainer.preflight import check_gpus, check_ray_cpus
     from verl.trainer.resource_plan import needed_gpus, needed_ray_cpus
 
-    runtime_env = OmegaConf.merge(
-        OmegaConf.create(get_ppo_ray_runtime_env(config)), config.ray_kwargs.ray_init.get("runtime_env") or {}
-    )
-    with open_dict(runtime_env):
-        runtime_env.setdefault("env_vars", {})
-        runtime_env.env_vars.update(
-            {"TRANSFER_QUEUE_ENABLE": "1", "TQ_NUM_THREADS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-        )
-        if config.trainer.device == "cpu":
-            for name, value in _KEPT_MEMORY.items():
-                runtime_env.env_vars.setdefault(name, os.environ.get(name, value))
-        if "VERL_PLATFORM" in os.environ:
-            runtime_env.env_vars["VERL_PLATFORM"] = os.environ["VERL_PLATFORM"]
+    runtime_env = _runtime_env(config)
     options: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)  # type: ignore[assignment]
     options = {key: value for key, value in options.items() if value is not None and key != "runtime_env"}
     # Logical CPUs: fewer than the actors ask for would make them wait for ever, whatever the number of cores.
@@ -161,15 +191,15 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> RaySess
         # Ray would keep a record of each of the last 100,000 requests between processes, 0.6 MB a step of the main job.
         os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     with contextlib.ExitStack() as undone_on_error:
-        fork_server = _start_fork_server(config, runtime_env)
-        if fork_server is not None:
-            undone_on_error.callback(fork_server.close)
-            with open_dict(runtime_env):
-                runtime_env.py_executable = fork_server.py_executable
+        own = start_fork_server(config) if fork_server is None else None
+        if own is not None:
+            undone_on_error.callback(own.close)
+        if forks := fork_server or own:
+            runtime_env["py_executable"] = forks.py_executable
         undone_on_error.callback(ray.shutdown)
         context: Any = ray.init(
             **options,
-            runtime_env=OmegaConf.to_container(runtime_env),
+            runtime_env=runtime_env,
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
@@ -177,16 +207,4 @@ def start_ray(config: DictConfig, reward: ClassmateRewardModelConfig) -> RaySess
         check_ray_cpus(config, reward, ray.cluster_resources().get("CPU", 0))
         check_gpus(config, reward, ray.cluster_resources().get("GPU", 0))
         undone_on_error.pop_all()
-    return RaySession(logs=Path(context.address_info["session_dir"]) / "logs", fork_server=fork_server)
-
-
-def _start_fork_server(config: DictConfig, runtime_env: Any) -> ForkServer | None:
-    """A server for `trainer.fork_workers`, where workers are of this machine and of this environment."""
-    other_environment = any(value is not None for key, value in runtime_env.items() if key != "env_vars")
-    if not config.trainer.fork_workers or os.environ.get("RAY_ADDRESS") or other_environment:
-        return None
-    try:
-        return ForkServer.start(runtime_env.env_vars)
-    except OSError as error:
-        logging.getLogger(__name__).warning("workers are not forked, and start more slowly: %s", error)
-        return None
+    return RaySession(logs=Path(context.address_info["session_dir"]) / "logs", fork_server=own)

@@ -31,6 +31,7 @@ from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentL
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ, apply_greedy_sampling_params
 from verl.utils import tensordict_utils as tu
 from verl.utils.import_utils import resolve_config_path
+from verl.utils.read_once import ReadOnce
 from verl.utils.rollout_trace import rollout_trace_attr
 from verl.workers.classmate_placement import asked_in_turn
 from verl.workers.classmate_workers import ClassmateClient, context_length
@@ -125,6 +126,8 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
         """As upstream; `judge` is the process's own when not given."""
         super().__init__(*args, **kwargs)
         self.judge = judge or row_judge(self.config, self.tokenizer, self.server_manager)
+        self.rollout_config = ReadOnce(self.rollout_config)
+        self._sends_seed = sends_seed(self.rollout_config.name, deterministic=bool(self.config.trainer.deterministic))
 
     async def ct_build_initial_tokens(self, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[int]:
         """Upstream's tokens of a prompt; of one without tools or media, tokenized once for all answers to it."""
@@ -137,8 +140,7 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
 
     def seeded(self, sampling_params: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
         """Sampling parameters with the row's seed, for engines that are to draw from it."""
-        engine = self.config.actor_rollout_ref.rollout.name
-        if not sends_seed(engine, deterministic=bool(self.config.trainer.deterministic)):
+        if not self._sends_seed:
             return dict(sampling_params)
         seed = self.judge.answer_seed(
             str(columns["data_source"]),
@@ -299,7 +301,7 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         # Rows of other kinds may leave it empty where some name a loop, in a column of numbers by NaN.
         if agent_name != agent_name:
             agent_name = None
-        agent_name = agent_name or self.config.actor_rollout_ref.rollout.agent.default_agent_loop
+        agent_name = agent_name or self._agent_loop.rollout_config.agent.default_agent_loop
         try:
             if agent_name not in SINGLE_TURN:
                 seeded = self._agent_loop.seeded(sampling_params, kwargs)

@@ -9,12 +9,18 @@ With one engine the answer is always the same.
 from typing import Any
 
 import ray
+from omegaconf import DictConfig
 
+from verl.utils.read_once import ReadOnce
 from verl.workers.rollout.llm_server import LLMServerClient
 
 
 class OneServerClient(LLMServerClient):
-    """Upstream's client, which asks the balancer once."""
+    """Upstream's client, which asks the balancer once, and looks up once what it reads of the config."""
+
+    def __init__(self, config: DictConfig, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        self.config: Any = ReadOnce(config)
 
     _server: tuple[str, ray.actor.ActorHandle] | None = None
 
