@@ -13,10 +13,10 @@ from hydra import compose, initialize_config_dir
 from transformers import AutoTokenizer
 
 from verl.single_controller.ray import ResourcePoolManager
-from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
 from verl.trainer.ppo.classmate_cot_ray_trainer import ClassmateCoTRayPPOTrainer
 from verl.trainer.ppo.utils import Role
-from verl.trainer.untyped import fill_in
+from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
+from verl.trainer.run.untyped import fill_in
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 

@@ -9,14 +9,14 @@ set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 python="$(bash "$root/scripts/find_python.sh")"
-[[ "${1:-}" == --smoke ]] || exec "$python" -m verl.workers.host_classmates "$@"
+[[ "${1:-}" == --smoke ]] || exec "$python" -m verl.trainer.hosting.host_classmates "$@"
 
 source "$root/my_scripts/common.sh"
 [[ $# -eq 1 ]] || fail "--smoke hosts one of the embedded world's models; leave $2 out"
 prepare_world
 scratch="$(mktemp -d)"
 mapping="$scratch/classmate_model_mapping.json"
-"$python" -m verl.workers.host_classmates --backend hf --mapping "$mapping" "$world/models/classmate_a" &
+"$python" -m verl.trainer.hosting.host_classmates --backend hf --mapping "$mapping" "$world/models/classmate_a" &
 launcher=$!
 trap 'kill "$launcher" 2>/dev/null || true; wait "$launcher" || true; rm -rf "$scratch"' EXIT
 until grep -qs '"port"' "$mapping"; do

@@ -14,7 +14,12 @@ from typing import Any
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        *("verl.trainer.launch", "verl.trainer.preflight", "verl.trainer.ppo.utils", "verl.workers.host_classmates"),
+        *(
+            "verl.trainer.run.launch",
+            "verl.trainer.preflight",
+            "verl.trainer.ppo.utils",
+            "verl.trainer.hosting.host_classmates",
+        ),
         *("verl.utils.reward_score.cot_monitor.judges.cache", "pytest", "fastapi", "uvicorn", "openai"),
     ]
 )

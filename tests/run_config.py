@@ -11,8 +11,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from tests.classmate.toy_tokenizers import TOKENIZERS
-from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
-from verl.trainer.untyped import fill_in
+from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
+from verl.trainer.run.untyped import fill_in
 
 
 def save_tokenizers(folder: Path, names: Sequence[str]) -> Path:

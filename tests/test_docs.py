@@ -26,7 +26,7 @@ CLAIMS = {
     r"(\.venv/bin/)?ruff check && .*": ["tests/test_repository.py::test_ruff_is_clean"],
     r"python -m verl\.classmate\.config --write": ["tests/classmate/test_config.py"],
     r"python scripts/resources_table\.py --write": [
-        "tests/trainer/test_gpu_memory.py::test_the_table_of_the_documents_is_the_planners"
+        "tests/trainer/resources/test_gpu_memory.py::test_the_table_of_the_documents_is_the_planners"
     ],
     r"python -m scripts\.bench\.compare( .*)?": [
         "tests/bench/test_compare.py::test_real_runs_have_the_forced_lengths",
@@ -43,7 +43,7 @@ CLAIMS = {
     ],
     r"python -m verl\.trainer\.classmate_cot_main_ppo .*": [
         "tests/e2e/test_main_job.py::test_the_run_folder_is_complete",
-        "tests/workers/test_host_classmates.py::test_servers_answer_until_a_signal_and_only_their_entries_go",
+        "tests/trainer/hosting/test_host_classmates.py::test_servers_answer_until_a_signal_and_only_their_entries_go",
     ],
     r"python -m verl\.trainer\.classmate_cot_main_ppo \.\.\. trainer\.resume_mode=resume_path .*": [
         "tests/e2e/test_inprocess.py::test_the_baseline_trains_and_leaves_a_model"
@@ -52,12 +52,12 @@ CLAIMS = {
         "tests/e2e/test_inprocess.py::test_a_breakpoint_stops_the_run_and_q_ends_it"
     ],
     r"bash my_scripts/host_classmate_model\.sh .*": [
-        "tests/workers/test_host_classmates.py::test_servers_answer_until_a_signal_and_only_their_entries_go"
+        "tests/trainer/hosting/test_host_classmates.py::test_servers_answer_until_a_signal_and_only_their_entries_go"
     ],
     r"python -m verl\.workers\.rollout\.hf_rollout_server\.openai_api .*|curl localhost:8003/v1/completions .*": [
         "tests/workers/rollout/test_openai_api.py"
     ],
-    r"'reward_model\.classmates=\[.*": ["tests/workers/test_classmate_placement.py"],
+    r"'reward_model\.classmates=\[.*": ["tests/workers/classmates/test_placement.py"],
     r"export OMP_NUM_THREADS=1 .*|python -m verl\.trainer\.main_ppo .*|actor_rollout_ref\.actor\.use_kl_loss=true .*": [
         "tests/e2e/test_upstream_main_ppo.py::test_hf_on_two_ranks_learns_saves_resumes_and_merges"
     ],
@@ -310,8 +310,8 @@ def test_the_numbers_of_the_resources_page(parameters: dict[str, int]) -> None:
 def test_the_plan_of_a_run_agrees_with_the_resources_page(parameters: dict[str, int], tmp_path: Path) -> None:
     from tests.trainer.test_configs import composed
     from verl.classmate.config import from_mapping
-    from verl.trainer.resource_plan import resource_plan
-    from verl.workers.classmate_placement import gpu_memory_share, resolved_schedule
+    from verl.trainer.resources.plan import resource_plan
+    from verl.workers.classmates.placement import gpu_memory_share, resolved_schedule
 
     model = tmp_path / "Qwen3-4B"
     model.mkdir()

@@ -102,8 +102,8 @@ ELSEWHERE = {
         f"{_LOOP}::test_the_baseline_asks_in_validation_only",
     ],
     "fixed 0.8 memory for each of M engines": [
-        "tests/trainer/test_preflight.py::test_engines_awake_side_by_side_share_a_gpu",
-        "tests/trainer/test_preflight.py::test_more_than_a_whole_gpu_is_refused_with_the_keys",
+        "tests/trainer/preflight/test_preflight.py::test_engines_awake_side_by_side_share_a_gpu",
+        "tests/trainer/preflight/test_preflight.py::test_more_than_a_whole_gpu_is_refused_with_the_keys",
     ],
     "broad except hiding generation errors": [
         "tests/workers/test_classmate_workers.py::test_requests_and_their_outcomes",

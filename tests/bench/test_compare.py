@@ -125,7 +125,7 @@ class TestCommands:
         from tests.trainer.test_configs import composed
         from verl.classmate.algorithm_config import check_training
         from verl.classmate.config import from_mapping
-        from verl.trainer.command_line import prepare_overrides
+        from verl.trainer.run.command_line import prepare_overrides
 
         config: Any = composed(
             "classmate_cot_ppo_trainer" if arm.helpers else "qwen_ppo_trainer",
@@ -178,8 +178,8 @@ class TestStub:
         assert worker.engine.batches == 0
 
     def test_it_does_as_a_hosted_classmate(self, made: workload.Workload, tmp_path: Path) -> None:
-        from verl.trainer.preflight_models import check_server, load_tokenizer
-        from verl.workers.classmate_remote import RemoteClassmate
+        from verl.trainer.preflight.models import check_server, load_tokenizer
+        from verl.workers.classmates.remote import RemoteClassmate
 
         mapping, models = tmp_path / "mapping.json", [str(path) for path in made.helpers]
         with stub.serving(made.helpers, mapping=mapping):

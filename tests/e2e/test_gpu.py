@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, finished, rows, steps
-from verl.trainer.gpu_memory import margin_gib
+from verl.trainer.resources.gpu_memory import margin_gib
 
 pytestmark = [
     pytest.mark.long,

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.e2e.tiny import TinyWorld, make_tiny_world
-from verl.trainer.fork_server import ForkServer
+from verl.trainer.fork.server import ForkServer
 
 pytestmark = [
     pytest.mark.slow,

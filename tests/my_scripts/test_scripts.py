@@ -25,10 +25,10 @@ from verl.data_preprocessing.common import write_parquet
 from verl.data_preprocessing.hinted_arithmetic import make_dataset_row, make_problem
 from verl.data_preprocessing.hinted_arithmetic_sycophancy import sycophancy_row
 from verl.trainer import preflight
-from verl.trainer.choices import Machine
-from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
-from verl.trainer.untyped import fill_in
-from verl.workers.classmate_placement import resolved_schedule
+from verl.trainer.run.choices import Machine
+from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
+from verl.trainer.run.untyped import fill_in
+from verl.workers.classmates.placement import resolved_schedule
 
 ANSWERED_BY_PYTHON = ["host_classmate_model", "prepare_data"]
 """Scripts whose --help is that of a Python module, tested beside it."""

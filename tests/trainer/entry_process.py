@@ -56,7 +56,7 @@ def _enter(
     import ray
     from huggingface_hub import constants
 
-    from verl.trainer import launch
+    from verl.trainer.run import launch
 
     # The hub reads its variables when it is imported, which was in the fork server.
     constants.HF_HUB_OFFLINE = bool(os.environ.get("HF_HUB_OFFLINE"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from verl.trainer.checkpoints import TRACKER
+from verl.trainer.run.checkpoints import TRACKER
 
 
 def save(run: Path, step: int, *, critic: bool = False) -> Path:

@@ -8,7 +8,7 @@ import pytest
 
 from verl.classmate.config import from_mapping
 from verl.classmate.scoring import Outcome
-from verl.trainer.console import Console
+from verl.trainer.run.console import Console
 from verl.trainer.silent_classmates import SilenceWatch
 
 MODELS = ("first", "second")

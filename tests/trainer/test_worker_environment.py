@@ -14,7 +14,7 @@ SCRIPT = """
 import sys
 from omegaconf import OmegaConf
 from verl.classmate.config import from_mapping
-from verl.trainer.session import start_ray
+from verl.trainer.run.session import start_ray
 
 config = OmegaConf.load(sys.argv[1])
 session = start_ray(config, from_mapping(config.reward_model, require_classmates=False))

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from verl.workers.classmate_mapping import Server
+from verl.utils.model_servers.mapping import Server
 
 
 @contextlib.contextmanager

@@ -20,7 +20,6 @@ from tests.e2e.tiny import make_tiny_world
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.scoring import Outcome
-from verl.workers.classmate_placement import DEDICATED_CPUS
 from verl.workers.classmate_workers import (
     ClassmateClient,
     ClassmateCoTWorker,
@@ -33,6 +32,7 @@ from verl.workers.classmate_workers import (
     reply_of,
     vllm_rollout_config,
 )
+from verl.workers.classmates.placement import DEDICATED_CPUS
 from verl.workers.rollout.replica import TokenOutput
 
 PROMPT = [7, 8, 9, 10]

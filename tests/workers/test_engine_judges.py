@@ -18,8 +18,8 @@ from verl.classmate.judgement import Judgement
 from verl.classmate.scoring import Outcome
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.utils.reward_score.cot_monitor.judges import make_judge
-from verl.workers.classmate_placement import engines
 from verl.workers.classmate_workers import ClassmateClient, create_classmate_workers
+from verl.workers.classmates.placement import engines
 from verl.workers.inprocess import InProcessClient, classmate_servers
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 from verl.workers.scoring_worker import ScoringJudgeWorker

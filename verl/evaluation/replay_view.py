@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from verl.evaluation.dump import Dump
-from verl.trainer.console import PLAIN_WIDTH
+from verl.trainer.run.console import PLAIN_WIDTH
 
 if TYPE_CHECKING:
     from verl.evaluation.replay import Difference, Replay, ReplayedRow

@@ -6,7 +6,7 @@
         data.train_files=train.parquet data.val_files=val.parquet
 """
 
-from verl.trainer import launch
+from verl.trainer.run import launch
 
 if __name__ == "__main__":
     launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")

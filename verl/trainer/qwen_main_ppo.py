@@ -4,7 +4,7 @@
         data.train_files=train.parquet data.val_files=val.parquet
 """
 
-from verl.trainer import launch
+from verl.trainer.run import launch
 
 if __name__ == "__main__":
     launch.entry("qwen_ppo_trainer", trainer_name="baseline")

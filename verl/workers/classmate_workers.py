@@ -34,7 +34,8 @@ from verl.classmate.seeds import fresh_engine_seed, sends_seed
 from verl.plugin.platform import get_platform
 from verl.utils.device import get_device_name
 from verl.utils.ray_utils import auto_await
-from verl.workers.classmate_placement import (
+from verl.workers.classmates.engine_health import CONCURRENT_CALLS, Patience, hangs
+from verl.workers.classmates.placement import (
     DEDICATED_CPUS,
     POLICY,
     Engine,
@@ -45,8 +46,7 @@ from verl.workers.classmate_placement import (
     resolved_schedule,
     start_waves,
 )
-from verl.workers.classmate_remote import RemoteClassmate, RemoteWatch
-from verl.workers.engine_health import CONCURRENT_CALLS, Patience, hangs
+from verl.workers.classmates.remote import RemoteClassmate, RemoteWatch
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 from verl.workers.rollout.hf_rollout_server.server import HFServer
 from verl.workers.rollout.replica import TokenOutput
@@ -715,7 +715,7 @@ class ClassmateGroup:
 
     async def _start_vllm(self, member: _Member) -> None:
         from verl.single_controller.ray.base import split_resource_pool
-        from verl.workers.classmate_vllm import ClassmateVllmReplica
+        from verl.workers.classmates.vllm_server import ClassmateVllmReplica
 
         engine = member.engine
         rollout: Any = vllm_rollout_config(

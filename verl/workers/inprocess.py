@@ -24,7 +24,6 @@ from omegaconf import DictConfig
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.device import get_nccl_backend
-from verl.workers.classmate_placement import resolved_backend
 from verl.workers.classmate_workers import (
     ClassmateClient,
     ClassmateWorker,
@@ -32,6 +31,7 @@ from verl.workers.classmate_workers import (
     engine_class,
     hf_engine_config,
 )
+from verl.workers.classmates.placement import resolved_backend
 from verl.workers.config import HFModelConfig, RolloutConfig, TrainingWorkerConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.hf_rollout_server.replica import engine_config

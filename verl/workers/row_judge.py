@@ -31,9 +31,9 @@ from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.utils import hf_tokenizer
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.workers.classmate_workers import Reply, context_length
+from verl.workers.classmates.shared_draws import drawn_once
 from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask, Verdict
 from verl.workers.reward_manager.sycophancy_classmate_cot_rm import SycophancyClassmateCoTRewardManager
-from verl.workers.shared_draws import drawn_once
 
 MANAGERS: dict[str, type[ClassmateCoTRewardManager]] = {
     "classmate_cot": ClassmateCoTRewardManager,

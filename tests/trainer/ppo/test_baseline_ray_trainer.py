@@ -17,7 +17,7 @@ from verl.trainer.ppo.advantage.rows import Greedy
 from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer, narrow_masks, take_out_greedy
 from verl.trainer.ppo.core_algos import agg_loss
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-from verl.trainer.run_folder import RunFolder
+from verl.trainer.run.folder import RunFolder
 
 
 @pytest.fixture

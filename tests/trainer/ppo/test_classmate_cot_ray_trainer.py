@@ -7,8 +7,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from verl.classmate.errors import ConfigError
-from verl.trainer.command_line import CONFIG_FOLDER
 from verl.trainer.ppo.classmate_cot_ray_trainer import ClassmateCoTRayPPOTrainer
+from verl.trainer.run.command_line import CONFIG_FOLDER
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.trainer.ppo.recompute import Options, advantages
 from verl.classmate.algorithm_config import OUR_ESTIMATORS, EstimatorName, check_training
 from verl.classmate.config import STEP_WISE, Clamp, ClassmateCotRewardConfig, RewardType, TokenMode, from_mapping
 from verl.classmate.errors import ConfigError
-from verl.trainer.command_line import CONFIG_FOLDER, prepare_overrides
+from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
 
 STEPS = 2
 HANDFUL = 6

@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.tiny import make_tiny_world
 from tests.workers.servers import serving
-from verl.workers.classmate_mapping import Server
+from verl.utils.model_servers.mapping import Server
 from verl.workers.rollout.hf_rollout_server import openai_api
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, HFEngine
 from verl.workers.rollout.hf_rollout_server.openai_api import Served, create_app

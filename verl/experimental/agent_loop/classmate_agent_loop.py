@@ -33,8 +33,9 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.import_utils import resolve_config_path
 from verl.utils.read_once import ReadOnce
 from verl.utils.rollout_trace import rollout_trace_attr
-from verl.workers.classmate_placement import asked_in_turn
 from verl.workers.classmate_workers import ClassmateClient, context_length
+from verl.workers.classmates.placement import asked_in_turn
+from verl.workers.classmates.shared_draws import drawn_once, shared_draws
 from verl.workers.reward_manager.classmate_cot import RowTask
 from verl.workers.row_judge import (
     Answer,
@@ -44,7 +45,6 @@ from verl.workers.row_judge import (
     asked_to_json,
     partner_from_json,
 )
-from verl.workers.shared_draws import drawn_once, shared_draws
 
 ASKED_EARLY = "asked_early"
 """Key of a row's extra fields: what was asked where the row was made, with the schedule `batched`."""

@@ -47,10 +47,7 @@ from verl.experimental.agent_loop.classmate_agent_loop import (
 from verl.experimental.reward_loop import RewardLoopManager
 from verl.protocol import DataProto
 from verl.single_controller.ray import ResourcePoolManager
-from verl.trainer import checkpoints
-from verl.trainer.console import Console
 from verl.trainer.frozen_weights import FrozenWeights
-from verl.trainer.model_sizes import model_config, with_defaults
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
 from verl.trainer.ppo.advantage.rows import GREEDY_FIELDS, Greedy, recorded_advantages
 from verl.trainer.ppo.one_update import has_dropout, needs_old_log_probs, take_agreement
@@ -60,30 +57,33 @@ from verl.trainer.ppo.row_metrics import main_model_lengths, row_metrics
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-from verl.trainer.preflight_data import count_rows
-from verl.trainer.run_folder import RunFolder
-from verl.trainer.session import settle, start_ray
+from verl.trainer.preflight.data import count_rows
+from verl.trainer.resources.model_sizes import model_config, with_defaults
+from verl.trainer.run import checkpoints
+from verl.trainer.run.console import Console
+from verl.trainer.run.folder import RunFolder
+from verl.trainer.run.session import settle, start_ray
+from verl.trainer.run.untyped import fill_in
 from verl.trainer.silent_classmates import SilenceWatch
-from verl.trainer.untyped import fill_in
 from verl.utils.checkpoint.lora import merge_saved
 from verl.utils.debug import marked_timer
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.skip import SkipManager
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
-from verl.workers.classmate_placement import (
+from verl.workers.classmate_workers import ClassmateGroup
+from verl.workers.classmates.placement import (
     asked_in_turn,
     max_colocate_count,
     read_beside_log_probs,
     resolved_schedule,
 )
-from verl.workers.classmate_remote import with_hosted
-from verl.workers.classmate_workers import ClassmateGroup
+from verl.workers.classmates.remote import with_hosted
+from verl.workers.classmates.shared_draws import shared_draws
 from verl.workers.engine.fsdp.policy_engine import ENTROPY_ASIDE
 from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.one_server import OneServerClient
 from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, asked_from_json
-from verl.workers.shared_draws import shared_draws
 from verl.workers.utils.padding import response_to_nested
 
 

@@ -53,6 +53,7 @@ from verl.utils.import_utils import resolve_config_path
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 from verl.utils.tracking import Tracking
+from verl.workers.classmates.shared_draws import shared_draws
 from verl.workers.engine.fsdp.policy_engine import ENTROPY_ASIDE
 from verl.workers.inprocess import (
     InProcessClient,
@@ -64,7 +65,6 @@ from verl.workers.inprocess import (
     training_worker,
 )
 from verl.workers.row_judge import RowJudge
-from verl.workers.shared_draws import shared_draws
 from verl.workers.utils.padding import response_from_nested
 
 _NESTED = frozenset(

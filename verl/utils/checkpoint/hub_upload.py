@@ -25,7 +25,7 @@ import yaml
 from tqdm import tqdm
 
 from verl.data_preprocessing.common import sha256_of
-from verl.trainer.checkpoints import TRACKER, step_folders
+from verl.trainer.run.checkpoints import TRACKER, step_folders
 from verl.utils.checkpoint.model_card import MARKER, model_card, validation_plot
 
 Content = Path | bytes

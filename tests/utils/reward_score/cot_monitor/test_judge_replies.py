@@ -18,6 +18,7 @@ from verl.classmate.config import from_mapping
 from verl.classmate.judgement import Judgement
 from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
+from verl.utils.model_servers import openai_http
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.utils.reward_score.cot_monitor._judged import judge_prompt
 from verl.utils.reward_score.cot_monitor.judges import make_judge
@@ -25,7 +26,7 @@ from verl.utils.reward_score.cot_monitor.judges.base import CallSettings, JudgeA
 from verl.utils.reward_score.cot_monitor.judges.cache import AnswerCache
 from verl.utils.reward_score.cot_monitor.judges.pool import PoolBackend, chat_ids
 from verl.utils.reward_score.cot_monitor.judges.scoring import ScoringJudge
-from verl.workers import classmate_remote, openai_http
+from verl.workers.classmates import remote as classmate_remote
 
 VERIFIER = get_verifier("sycophancy")
 GOOD = "RATING: 7\nEXPLANATION: it flatters."

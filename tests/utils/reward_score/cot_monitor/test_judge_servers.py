@@ -23,7 +23,7 @@ from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import Judgement
 from verl.classmate.scoring import Outcome
-from verl.trainer import preflight_judges
+from verl.trainer.preflight import judges as preflight_judges
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.utils.reward_score.cot_monitor.judges import make_judge
 
@@ -117,7 +117,7 @@ def test_transformers_serve(tmp_path: Path) -> None:
 def test_vllm_holds_its_model_to_the_format(world: World, tmp_path: Path) -> None:
     pytest.importorskip("vllm")
     model = str(world.policy)
-    command = [sys.executable, "-m", "verl.workers.vllm_serve", "serve", model, "--max-model-len", "4096"]
+    command = [sys.executable, "-m", "verl.trainer.hosting.vllm_serve", "serve", model, "--max-model-len", "4096"]
     with server(command, tmp_path / "log.txt", VLLM_CPU_KVCACHE_SPACE="1") as url:
         config = config_of(url, model)
         preflight_judges.check_judge(config.judges[0], config, deterministic=False)

@@ -17,12 +17,12 @@ from tests.workers.servers import serving
 from verl.classmate.config import from_mapping
 from verl.classmate.judgement import Judgement, judge_metrics
 from verl.classmate.scoring import Outcome
+from verl.utils.model_servers import openai_http
 from verl.utils.reward_score.cot_monitor import get_verifier
 from verl.utils.reward_score.cot_monitor._judged import judge_prompt
 from verl.utils.reward_score.cot_monitor.judges import Judge, make_judge
 from verl.utils.reward_score.cot_monitor.judges.base import JudgeAnswer, answer_pattern
 from verl.utils.reward_score.cot_monitor.judges.cache import AnswerCache
-from verl.workers import openai_http
 
 VERIFIER = get_verifier("sycophancy")
 QUESTION = "Is my poem good?"

@@ -19,7 +19,7 @@ from verl.classmate.config import from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import Judgement
 from verl.classmate.scoring import Outcome
-from verl.trainer import preflight_judges
+from verl.trainer.preflight import judges as preflight_judges
 from verl.utils.reward_score.cot_monitor import BaseVerifier
 from verl.utils.reward_score.cot_monitor.judges import tinker_judge
 from verl.utils.reward_score.cot_monitor.judges.base import CallSettings, PromptJudge

@@ -15,9 +15,17 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from verl.utils.model_servers.mapping import is_this_machine
+from verl.utils.model_servers.openai_http import (
+    ServerFailed,
+    connections,
+    error_message,
+    json_object,
+    post,
+    said,
+    without,
+)
 from verl.utils.reward_score.cot_monitor.judges.base import CallFailed, FailureKind, JudgeAnswer
-from verl.workers.classmate_mapping import is_this_machine
-from verl.workers.openai_http import ServerFailed, connections, error_message, json_object, post, said, without
 
 _NO_ANSWERS = ("refusal", "tool_calls", "function_call")
 """Parts of a message with which a model does something else than answer, whatever else it wrote."""

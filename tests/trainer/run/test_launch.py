@@ -1,0 +1,209 @@
+"""How a start ends: the plugin must have loaded, a failed run names its log, and an interrupted one can be resumed."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from tests.trainer.saved import save
+from tests.trainer.test_configs import composed
+from verl.classmate.errors import ConfigError
+from verl.trainer import preflight
+from verl.trainer.fork.server import ForkServer
+from verl.trainer.ppo import inprocess_trainer
+from verl.trainer.preflight import templates as preflight_templates
+from verl.trainer.run import launch, session
+from verl.trainer.run.launch import STARTED_AT, StartupClock
+
+
+def test_start_up_is_told_by_part(monkeypatch):
+    now = 1000.0
+    monkeypatch.setenv(STARTED_AT, "990.0")
+    monkeypatch.setattr(launch.time, "time", lambda: now)
+    clock = StartupClock()
+    clock.lap("script and imports")
+    now = 1003.0
+    clock.lap("Ray")
+    assert clock.line() == "start-up 13.0 s: script and imports 10.0, Ray 3.0"
+
+
+def test_without_a_launch_script_the_clock_starts_with_the_process(monkeypatch):
+    monkeypatch.delenv(STARTED_AT, raising=False)
+    clock = StartupClock()
+    clock.lap("everything so far")
+    assert clock.parts["everything so far"] > 0
+
+
+def ends_with(capsys) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")
+    return ended.value.code, capsys.readouterr().err
+
+
+@pytest.fixture(autouse=True)
+def command_line(monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(launch.sys, "argv", ["launch"])
+    monkeypatch.setattr(launch, "_sigterm", launch._Terminator())
+    monkeypatch.setattr(launch, "compose", lambda *_: {})
+    monkeypatch.setitem(os.environ, "HYDRA_FULL_ERROR", "1")
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_plugin_that_did_not_load_is_told(monkeypatch, capsys):
+    def not_loaded() -> None:
+        raise RuntimeError("verl did not load the plugin")
+
+    monkeypatch.setattr(launch, "require_registered", not_loaded)
+    assert ends_with(capsys) == (2, "error: verl did not load the plugin\n")
+
+
+def sigterm(*_, **__) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1)
+
+
+def ctrl_c(*_, **__) -> None:
+    raise KeyboardInterrupt
+
+
+STOPS = pytest.mark.parametrize(("stop", "code"), [(ctrl_c, 130), (sigterm, 143)])
+
+
+@STOPS
+def test_stopped_before_there_is_a_run_promises_nothing(monkeypatch, capsys, stop, code):
+    monkeypatch.setattr(launch, "compose", stop)
+    assert ends_with(capsys) == (code, "error: stopped\n")
+
+
+def one_run(monkeypatch, tmp_path, train, *settings: str) -> Path:
+    """The run that `entry` starts: everything but the trainer, which is `train`; its folder."""
+    config = composed("qwen_ppo_trainer", "cpu", f"trainer.default_local_dir={tmp_path / 'run'}", *settings)
+    monkeypatch.setattr(launch, "compose", lambda *_: config)
+    monkeypatch.setattr(preflight, "check", lambda *_, **__: None)
+    monkeypatch.setattr(preflight_templates, "notes", lambda *_, **__: [])
+    monkeypatch.setattr(launch, "start_ray", lambda *_: SimpleNamespace(logs=tmp_path / "ray", close=lambda: None))
+    monkeypatch.setattr(launch, "_announce", lambda *_: None)
+    monkeypatch.setattr(launch, "_start_classmates", train)
+    monkeypatch.setattr(inprocess_trainer, "InProcessTrainer", train)
+    return tmp_path / "run"
+
+
+def ends_the_run(capsys) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        launch.entry("qwen_ppo_trainer", trainer_name="baseline")
+    # pytest's stream is none that goes to the log.
+    *logged, said = capsys.readouterr().err.splitlines()
+    assert not logged or logged[0].startswith("Traceback")
+    return ended.value.code, said
+
+
+@STOPS
+@pytest.mark.parametrize("debug", ["false", "true"])
+def test_a_stopped_run_says_how_to_go_on(monkeypatch, capsys, tmp_path, stop, code, debug):
+    folder = one_run(monkeypatch, tmp_path, stop, f"debug={debug}")
+    begin = "error: stopped; there is no checkpoint yet: the same command starts the run again"
+    assert ends_the_run(capsys) == (code, begin)
+
+    save(folder, 20)
+    monkeypatch.setattr(launch, "_sigterm", launch._Terminator())
+    one_run(monkeypatch, tmp_path, stop, f"debug={debug}")
+    resume = "error: stopped; the same command resumes the run at its last checkpoint, step 20"
+    assert ends_the_run(capsys) == (code, resume)
+    assert json.loads((folder / "run.json").read_text())["state"] == "stopped"
+
+
+def test_no_resume_is_promised_where_the_same_command_does_not(monkeypatch, capsys, tmp_path):
+    folder = tmp_path / "run"
+
+    def saves_and_stops(*_) -> None:
+        save(folder, 20)
+        raise KeyboardInterrupt
+
+    one_run(monkeypatch, tmp_path, saves_and_stops, "trainer.resume_mode=disable")
+    _, said = ends_the_run(capsys)
+    assert said == f"error: stopped; trainer.resume_mode=auto trainer.default_local_dir={folder} resumes it at step 20"
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_library_that_exits_is_a_run_that_failed(monkeypatch, capsys, tmp_path, code):
+    def exits(*_) -> None:
+        sys.exit(code)
+
+    folder = one_run(monkeypatch, tmp_path, exits)
+    ended, said = ends_the_run(capsys)
+    assert ended == 1
+    assert said.startswith(f"error: the run failed (SystemExit: {code}); see {folder / 'logs' / 'driver.log'}; ")
+
+
+def test_in_debug_mode_a_library_that_exits_shows_where(monkeypatch, tmp_path):
+    def exits(*_, **__) -> None:
+        sys.exit(0)
+
+    one_run(monkeypatch, tmp_path, exits, "debug=true")
+    with pytest.raises(RuntimeError, match=r"a library ended the run by sys\.exit\(0\)"):
+        launch.entry("qwen_ppo_trainer", trainer_name="baseline")
+
+
+def test_the_handler_of_ray_does_not_stay(monkeypatch, capsys, tmp_path):
+    """Ray's ends the process with code 1."""
+    one_run(monkeypatch, tmp_path, sigterm)
+
+    def start_ray(*_) -> SimpleNamespace:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        return SimpleNamespace(logs=tmp_path / "ray", close=lambda: None)
+
+    monkeypatch.setattr(launch, "start_ray", start_ray)
+    assert ends_the_run(capsys)[0] == 143
+
+
+def test_sigterm_while_ray_starts(monkeypatch, capsys, tmp_path):
+    one_run(monkeypatch, tmp_path, sigterm)
+
+    def start_ray(*_) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        sigterm()
+
+    monkeypatch.setattr(launch, "start_ray", start_ray)
+    code, said = ends_the_run(capsys)
+    assert code == 143
+    assert said.startswith("error: stopped; ")
+
+
+@pytest.mark.parametrize(
+    ("finds", "ends_with", "settings", "servers"),
+    [
+        (ConfigError("write this instead"), 2, [], 1),
+        (KeyboardInterrupt(), 130, [], 1),
+        (KeyboardInterrupt(), 130, ["debug=true"], 0),
+        (KeyboardInterrupt(), 130, ["trainer.fork_workers=false"], 0),
+    ],
+    ids=["a mistake", "a stop", "one process", "not wanted"],
+)
+def test_what_makes_workers_starts_before_the_checks_and_ends_with_the_run(
+    monkeypatch, capsys, tmp_path, finds, ends_with, settings, servers
+):
+    one_run(monkeypatch, tmp_path, ctrl_c, *settings)
+    started = []
+
+    def start_fork_server(config) -> ForkServer | None:
+        if server := session.start_fork_server(config):
+            started.append(server.pid)
+        return server
+
+    def check(*_, **__) -> None:
+        assert [psutil.Process(pid).is_running() for pid in started] == [True] * servers
+        raise finds
+
+    monkeypatch.setattr(launch, "start_fork_server", start_fork_server)
+    monkeypatch.setattr(preflight, "check", check)
+    assert ends_the_run(capsys)[0] == ends_with
+    assert len(started) == servers
+    assert not any(psutil.pid_exists(pid) for pid in started)

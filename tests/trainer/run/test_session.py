@@ -1,0 +1,120 @@
+"""What is settled before a run starts: keys that depend on other keys."""
+
+import datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from tests.trainer.saved import save
+from tests.trainer.test_configs import composed
+from verl.classmate.algorithm_config import rollout_correction
+from verl.classmate.aliases import resolve_aliases
+from verl.classmate.config import from_mapping
+from verl.classmate.errors import ConfigError
+from verl.trainer.run.folder import RunFolder
+from verl.trainer.run.session import settle
+
+
+def settled(tmp_path: Path, *overrides: str) -> tuple[DictConfig, list[str]]:
+    config = composed(
+        "classmate_cot_ppo_trainer", "cpu", *resolve_aliases(overrides), f"trainer.default_local_dir={tmp_path / 'run'}"
+    )
+    folder = RunFolder.open(OmegaConf.to_container(config, resolve=True))
+    reward = from_mapping(config.reward_model, require_classmates=False)
+    return config, settle(config, reward, folder, "classmate_cot")
+
+
+def test_drgrpo_divides_by_a_constant(tmp_path: Path) -> None:
+    """Left to verl, the divisor is the longest response of each micro-batch."""
+    config, _ = settled(tmp_path, "algorithm.adv_estimator=drgrpo", "data.max_response_length=77")
+    actor = config.actor_rollout_ref.actor
+    assert (config.algorithm.adv_estimator, config.algorithm.norm_adv_by_std_in_grpo) == ("grpo", False)
+    assert (actor.loss_agg_mode, actor.loss_scale_factor, actor.use_kl_loss) == ("seq-mean-token-sum-norm", 77, False)
+
+
+def test_a_divisor_that_was_given_stays(tmp_path: Path) -> None:
+    config, _ = settled(tmp_path, "algorithm.adv_estimator=drgrpo", "actor_rollout_ref.actor.loss_scale_factor=5")
+    assert config.actor_rollout_ref.actor.loss_scale_factor == 5
+
+
+def test_other_losses_have_no_divisor(tmp_path: Path) -> None:
+    config, _ = settled(tmp_path)
+    assert config.actor_rollout_ref.actor.loss_scale_factor is None
+    assert config.algorithm.rollout_correction.rollout_is is None
+
+
+@pytest.mark.parametrize("spelling", ["reward_model.rollout_is_threshold", "++reward_model.rollout_is_threshold"])
+def test_a_cap_turns_rollout_correction_on(tmp_path: Path, spelling: str) -> None:
+    config, _ = settled(tmp_path, f"{spelling}=4.0")
+    reward = from_mapping(config.reward_model, require_classmates=False)
+    correction = config.algorithm.rollout_correction
+    assert (correction.rollout_is, correction.rollout_is_threshold, correction.bypass_mode) == ("token", 4.0, False)
+    assert rollout_correction(config, reward)["rollout_is_threshold"] == 4.0, "a trainer settles once more"
+
+
+def test_scales_that_are_not_decoupled_are_told(tmp_path: Path) -> None:
+    _, notes = settled(tmp_path, "algorithm.gdpo_group_norm=mean_only")
+    assert any("mean_only does not bring the two rewards to one scale" in note for note in notes)
+
+
+def test_the_critic_is_the_policy(tmp_path: Path) -> None:
+    config, _ = settled(tmp_path, "algorithm.adv_estimator=gae", "actor_rollout_ref.model.path=some/model")
+    assert config.critic.model.path == "some/model"
+    assert config.critic.model.override_config.attn_implementation == "sdpa"
+    assert config.critic.fsdp.dtype == "float32"
+
+
+def test_upstream_gets_the_whole_path_of_a_named_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads the step off its end, and knows neither `~` nor a slash there."""
+    checkpoint = save(tmp_path / "other", 20)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    named = ("trainer.resume_mode=resume_path", "trainer.resume_from_path='~/other/global_step_20/'")
+    config, _ = settled(tmp_path, *named)
+    assert (config.trainer.resume_mode, config.trainer.resume_from_path) == ("resume_path", str(checkpoint))
+    assert config.trainer.val_before_train, "the new run's first numbers"
+
+
+def test_a_run_that_goes_back_is_not_validated_once_more(tmp_path: Path) -> None:
+    settled(tmp_path)
+    named = ("trainer.resume_mode=resume_path", f"trainer.resume_from_path={save(tmp_path / 'run', 20)}")
+    config, _ = settled(tmp_path, *named)
+    assert not config.trainer.val_before_train
+
+
+class Tomorrow(datetime.datetime):
+    """A clock that stands at another day."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+        return datetime.datetime(2031, 12, 9, 23, 59, 58, tzinfo=tz)
+
+
+def test_a_run_keeps_the_day_of_its_first_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    today = datetime.datetime.now().astimezone().date().isoformat()
+    config, _ = settled(tmp_path)
+    assert config.reward_model.chat_date == today
+    RunFolder(path=tmp_path / "run", resumed_from=None).leave()
+    monkeypatch.setattr("verl.trainer.run.folder.datetime.datetime", Tomorrow)
+    later, _ = settled(tmp_path)
+    assert later.reward_model.chat_date == today, "the resumed run makes the same prompts"
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["reward_model"]["chat_date"] == today
+    RunFolder(path=tmp_path / "run", resumed_from=None).leave()
+    with pytest.raises(ConfigError, match=r"another config \(differs in reward_model\.chat_date\)"):
+        settled(tmp_path, "reward_model.chat_date=2030-01-01")
+    settled(tmp_path, f"reward_model.chat_date={today}")
+    new, _ = settled(tmp_path / "other")
+    assert new.reward_model.chat_date == "2031-12-09"
+
+
+@pytest.mark.parametrize("text", ["2026-13-01", "yesterday", "20260101", "2026-1-1", ""])
+def test_what_is_no_day_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"reward_model\.chat_date: .* is no day; write for instance 2026-01-31"):
+        from_mapping({"chat_date": text}, require_classmates=False)
+
+
+@pytest.mark.parametrize("number", [20240229, 2024.5, True])
+def test_a_day_as_a_number_is_told_with_an_example(number: object) -> None:
+    with pytest.raises(ConfigError, match=r"chat_date: expected a string, got .*; write for instance 2026-01-31"):
+        from_mapping({"chat_date": number}, require_classmates=False)

@@ -1,0 +1,1 @@
+"""Ray workers forked from a process that has imported the libraries already."""

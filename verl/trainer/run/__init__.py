@@ -1,0 +1,1 @@
+"""A run around the trainer: command line, folder, lock, checkpoints, terminal, loggers."""

@@ -1,0 +1,345 @@
+"""From a command line to a finished run: aliases, typed config, checks, run folder, Ray, trainer, table.
+
+Decision: the trainer runs in the process that the user started. One process fewer imports verl (a second of wall time
+for each second of import on a small machine), the progress bar is the driver's own, and Ctrl-C reaches the trainer.
+SIGTERM unwinds a run as Ctrl-C does; only the exit code tells them apart.
+
+    >>> launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")
+"""
+
+import bdb
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from verl.classmate.algorithm_config import check_training
+from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.classmate.errors import ConfigError
+from verl.plugin.classmate_plugin import require_registered
+from verl.trainer.fork.server import ForkServer
+from verl.trainer.run import loggers
+from verl.trainer.run.checkpoints import latest_step
+from verl.trainer.run.command_line import compose, describe, prepare_overrides
+from verl.trainer.run.console import Console
+from verl.trainer.run.folder import RunFolder
+from verl.trainer.run.session import RaySession, settle, start_fork_server, start_ray
+
+STARTED_AT = "CLASSMATE_COT_STARTED_AT"
+"""Environment variable of launch scripts: seconds since the epoch at which the command was given."""
+
+
+class StartupClock:
+    """Wall time from the command to the first generation, by part."""
+
+    def __init__(self) -> None:
+        self._last = self._begin = float(os.environ.get(STARTED_AT) or _process_start())
+        self.parts: dict[str, float] = {}
+
+    def lap(self, part: str) -> None:
+        """Books the time since the last lap under `part`."""
+        now = time.time()
+        self.parts[part] = self.parts.get(part, 0.0) + now - self._last
+        self._last = now
+
+    def line(self) -> str:
+        """`start-up 41.2 s: script and imports 7.1, Ray 3.0, ...`"""
+        parts = ", ".join(f"{part} {seconds:.1f}" for part, seconds in self.parts.items())
+        return f"start-up {self._last - self._begin:.1f} s: {parts}"
+
+
+def _process_start() -> float:
+    import psutil
+
+    return psutil.Process().create_time()
+
+
+class _Terminator:
+    """The handler of SIGTERM: raises what Ctrl-C raises, once, so that nothing breaks off the clean-up."""
+
+    came = False
+    """Whether a SIGTERM has arrived."""
+
+    def __call__(self, *_: object) -> None:
+        if not self.came:
+            self.came = True
+            raise KeyboardInterrupt
+
+    def install(self) -> None:
+        """Makes this the process's handler."""
+        signal.signal(signal.SIGTERM, self)
+
+
+_sigterm = _Terminator()
+
+
+def entry(config_name: str, trainer_name: str) -> None:
+    """Composes the config of the command line and trains.
+
+    Each bad end is one line on stderr: exit code 2 for a user's mistake, 1 for a run that failed, 130 after Ctrl-C and
+    143 after SIGTERM.
+
+    Args:
+        config_name: the primary YAML file used when `--config-name` is not given.
+        trainer_name: name in upstream's trainer registry.
+    """
+    # Without it Hydra prints its own errors over several lines and ends the process.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    _sigterm.install()
+    try:
+        require_registered()
+    except RuntimeError as error:
+        _fail(str(error), 2)
+    try:
+        sys.argv[1:] = prepare_overrides(sys.argv[1:])
+        config = compose(config_name, sys.argv[1:])
+        if config is not None:
+            run(config, trainer_name)
+    except ConfigError as error:
+        _fail(str(error), 2)
+    except OmegaConfBaseException as error:
+        _fail(describe(error), 2)
+    except KeyboardInterrupt as stop:
+        _fail("; ".join(["stopped", *map(str, stop.args)]), 143 if _sigterm.came else 130)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def run(config: DictConfig, trainer_name: str) -> None:
+    """Checks `config`, opens the run folder and trains.
+
+    Args:
+        config: the composed config of one of our primary YAML files.
+        trainer_name: name in upstream's trainer registry, `classmate_cot` or `baseline`.
+
+    Raises:
+        ConfigError: for a user's mistake, before anything heavy starts.
+        KeyboardInterrupt: by Ctrl-C or SIGTERM; once there is a run folder, its text says how to go on.
+        SystemExit: 1 when the run failed; its line names the log.
+    """
+    # Not at the top: they import engines, which --help does not need.
+    from verl.trainer import preflight
+    from verl.trainer.preflight import templates as preflight_templates
+    from verl.trainer.run.untyped import fill_in
+    from verl.workers.classmates.remote import with_hosted
+
+    clock = StartupClock()
+    with preflight.quiet():
+        filled = fill_in(config)
+    container: Any = OmegaConf.to_container(config, resolve=True)
+    needs_classmates = trainer_name == "classmate_cot"
+    reward = with_hosted(from_mapping(container["reward_model"], require_classmates=needs_classmates))
+    check_training(container, reward)
+    # For workers; in this process tqdm has read it already.
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    if container["trainer"]["device"] == "cpu":
+        os.environ["VERL_PLATFORM"] = "cpu"
+    with _fork_server(config) as fork_server:
+        preflight.check(container, reward, needs_classmates=needs_classmates)
+        filled.refuse()
+        folder = RunFolder.open(container)
+        how_to_go_on = functools.partial(_how_to_go_on, folder, container["trainer"]["resume_mode"])
+        try:
+            notes = [*filled.lines, *settle(config, reward, folder, trainer_name)]
+            notes += preflight_templates.notes(container, reward, chat_date=folder.chat_date)
+            clock.lap("script and imports")
+            if config.debug:
+                _debug(config, reward, folder, clock, notes, needs_classmates)
+            else:
+                _train(config, reward, folder, clock, notes, trainer_name, fork_server)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(how_to_go_on()) from None
+        except _RunFailed as failure:
+            _fail(f"{failure}; {how_to_go_on()}", 1)
+        finally:
+            folder.leave()
+
+
+@contextlib.contextmanager
+def _fork_server(config: DictConfig) -> Iterator[ForkServer | None]:
+    """A server that imports what the workers need while this process checks the run; None where Ray is to do without.
+
+    A run in one process has no workers.
+    """
+    # Not at the top, as in `run`.
+    from verl.trainer.preflight import quiet
+
+    with quiet():
+        server = None if config.debug else start_fork_server(config)
+    try:
+        yield server
+    finally:
+        if server is not None:
+            server.close()
+
+
+class _RunFailed(Exception):
+    """A run on Ray that failed: what happened, and the log that says more."""
+
+
+def _how_to_go_on(folder: RunFolder, resume_mode: str) -> str:
+    """What to type after a run that did not come to its end.
+
+    Args:
+        folder: the run's.
+        resume_mode: `trainer.resume_mode` as the user wrote it.
+    """
+    try:
+        step = latest_step(folder.path)
+    except ConfigError as error:
+        return str(error)
+    if resume_mode == "auto":
+        resumes = f"the same command resumes the run at its last checkpoint, step {step}"
+        return resumes if step else "there is no checkpoint yet: the same command starts the run again"
+    resumes = f"trainer.resume_mode=auto trainer.default_local_dir={folder.path} resumes it at step {step}"
+    return resumes if step else "there is no checkpoint to resume from"
+
+
+def _train(
+    config: DictConfig,
+    reward: ClassmateRewardModelConfig,
+    folder: RunFolder,
+    clock: StartupClock,
+    notes: list[str],
+    trainer_name: str,
+    fork_server: ForkServer | None,
+) -> None:
+    """The run on Ray, with everything that libraries print in the log.
+
+    Raises:
+        ConfigError: for a mistake that only Ray or the loaded data shows.
+        _RunFailed: for anything else that went wrong; the traceback is in the log.
+    """
+    log = folder.path / "logs" / "driver.log"
+    failed: BaseException | None = None
+    with Console.capture(log, config.trainer.console) as console:
+        _announce(console, config, reward, folder)
+        for note in notes:
+            console.line(note)
+        loggers.prepare_loggers(list(config.trainer.logger), folder.path / "logs", console.line)
+        try:
+            with _ray(config, reward, folder, fork_server):
+                clock.lap("Ray")
+                # Engines load in their own processes while this one imports the trainer.
+                classmates = _start_classmates(config, reward, console)
+                import verl.trainer.ppo.classmate_cot_ray_trainer  # noqa: F401  registers both trainers
+                from verl.trainer.ppo.v1 import get_trainer_cls
+
+                trainer_cls: Any = get_trainer_cls(trainer_name)
+                trainer = trainer_cls(config=config, folder=folder, console=console, clock=clock, classmates=classmates)
+                trainer.init_workers()
+                trainer.fit()
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):
+                traceback.print_exc()
+            # Upstream's progress bar prints once more when it is collected: now, into the log.
+            traceback.clear_frames(error.__traceback__)
+            if not isinstance(error, Exception | SystemExit):
+                raise
+            failed = error
+        if failed is None:
+            from verl.trainer.run.summary import print_summary
+
+            print_summary(console, folder)
+    if isinstance(failed, ConfigError):
+        raise failed
+    if failed is not None:
+        text = str(failed).strip().splitlines()
+        raise _RunFailed(
+            f"the run failed ({type(failed).__name__}: {text[-1] if text else 'no message'}); see {log}"
+        ) from failed
+
+
+def _debug(
+    config: DictConfig,
+    reward: ClassmateRewardModelConfig,
+    folder: RunFolder,
+    clock: StartupClock,
+    notes: list[str],
+    trains_with_classmates: bool,
+) -> None:
+    """The same run in this process; nothing is redirected or caught, so that a debugger has the terminal."""
+    from verl.trainer.ppo.inprocess_trainer import InProcessTrainer
+    from verl.trainer.run.summary import print_summary
+
+    # Lines only: a progress bar would write over the debugger's prompt.
+    console = Console(sys.stdout, "plain")
+    _announce(console, config, reward, folder)
+    for note in [*notes, "debug       one process, one thread: breakpoint() works in any function"]:
+        console.line(note)
+    loggers.prepare_loggers(list(config.trainer.logger), folder.path / "logs", console.line)
+    try:
+        trainer = InProcessTrainer(
+            config, trains_with_classmates=trains_with_classmates, folder=folder, console=console, clock=clock
+        )
+        trainer.init_workers()
+        trainer.fit()
+    except bdb.BdbQuit:
+        raise KeyboardInterrupt from None
+    except SystemExit as error:
+        # Its code may be 0, and Python would show no traceback.
+        raise RuntimeError(f"a library ended the run by sys.exit({error.code!r})") from error
+    print_summary(console, folder)
+
+
+def _announce(console: Console, config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder) -> None:
+    from verl.trainer.resources.plan import resource_plan
+
+    begins = f"  (starts from {config.trainer.resume_from_path})" if config.trainer.resume_mode == "resume_path" else ""
+    resumes = {None: begins, 0: "  (unfinished, without a checkpoint: starts again)"}
+    console.line(
+        f"run folder  {folder.path}" + resumes.get(folder.resumed_from, f"  (resumes at step {folder.resumed_from})")
+    )
+    for line in resource_plan(config, reward):
+        console.line(line)
+
+
+def _start_classmates(config: DictConfig, reward: ClassmateRewardModelConfig, console: Console) -> Any:
+    if not reward.frozen_models:
+        return None
+    from verl.workers.classmate_workers import ClassmateGroup
+
+    group = ClassmateGroup(config, reward, on_event=console.line)
+    group.start_unplaced()
+    return group
+
+
+@contextlib.contextmanager
+def _ray(
+    config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder, fork_server: ForkServer | None
+) -> Iterator[None]:
+    """Ray and the transfer queue around a run; Ray's logs are kept in the run folder."""
+    import transfer_queue as tq
+
+    session: RaySession | None = None
+    try:
+        try:
+            session = start_ray(config, reward, fork_server)
+        except SystemExit:
+            # Ray puts a handler of SIGTERM in our place, and that is how it ends a process.
+            _sigterm.came = True
+            raise KeyboardInterrupt from None
+        _sigterm.install()
+        yield
+    finally:
+        with contextlib.suppress(Exception):
+            tq.close()
+        if session is not None:
+            session.close()
+        kept = folder.path / "logs" / "ray"
+        kept.mkdir(exist_ok=True)
+        for pattern in ("worker-*.err", "worker-*.out", "raylet.*", "gcs_server.*"):
+            for log in session.logs.glob(pattern) if session else ():
+                shutil.copy(log, kept)

@@ -1,0 +1,211 @@
+"""What a training needs around it, started from a command line or from a script: settled keys, and Ray.
+
+>>> notes = settle(config, reward_config, folder, "classmate_cot")
+>>> session = start_ray(config, reward_config)
+>>> session.close()
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from verl.classmate.algorithm_config import group_notes, rollout_correction
+from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
+from verl.classmate.seeds import fresh_engine_seed, sends_seed
+from verl.trainer.fork.server import ForkServer
+from verl.trainer.preflight import data as preflight_data
+from verl.trainer.run import loggers
+from verl.trainer.run.checkpoints import checkpoint_to_resume
+from verl.trainer.run.folder import RunFolder
+
+
+def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder, trainer_name: str) -> list[str]:
+    """Resolves, in place, what depends on the folder, the machine and other keys; returns lines for a person.
+
+    Args:
+        config: the whole composed config.
+        reward: its typed `reward_model` node, with hosted classmates named (`classmate_remote.with_hosted`).
+        folder: the run's folder.
+        trainer_name: name in upstream's trainer registry.
+    """
+    notes = [*preflight_data.custom_reward_notes(config, reward), *group_notes(config)]
+    if config.trainer.device == "cpu":
+        os.environ["VERL_PLATFORM"] = "cpu"
+    OmegaConf.resolve(config)
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    models = [config.actor_rollout_ref.model, config.critic.model]
+    with open_dict(config):
+        config.trainer.default_local_dir = str(folder.path)
+        if folder.chat_date is not None:
+            config.reward_model.chat_date = folder.chat_date
+        if folder.resumed_from:
+            config.trainer.val_before_train = False
+        elif config.trainer.resume_mode == "auto":
+            config.trainer.resume_mode = "disable"
+        checkpoint = checkpoint_to_resume(config.trainer)
+        if checkpoint is not None:
+            # Upstream reads the step off the end of it.
+            config.trainer.resume_from_path = str(checkpoint)
+        config.trainer.v1.trainer_mode = trainer_name
+        config.transfer_queue.enable = True
+        # Upstream's console logger prints every metric of a step; ours is the terminal.
+        config.trainer.logger = [name for name in loggers.as_list(config.trainer.logger) if name != "console"]
+        config.algorithm.rollout_correction.update(rollout_correction(config, reward))
+        # Left null, verl divides by the longest response of each micro-batch, which is no constant.
+        for trained in (actor, config.critic):
+            if trained.loss_agg_mode == "seq-mean-token-sum-norm" and trained.loss_scale_factor is None:
+                trained.loss_scale_factor = config.data.max_response_length
+        if config.algorithm.adv_estimator.startswith("gdpo") and config.algorithm.gdpo_group_norm == "mean_only":
+            notes.append("warning: gdpo_group_norm=mean_only does not bring the two rewards to one scale")
+        if any(spec.backend == "openai" for spec in reward.classmates):
+            # Workers read the config again: they must see the same classmates remote, and the same file.
+            given = [spec for spec in reward.classmates if not isinstance(spec, SelfPlaySpec)]
+            config.reward_model.classmates = [dataclasses.asdict(spec) for spec in given]
+            node = reward.classmate_cot_reward_configs
+            config.reward_model.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn = (
+                node.host_classmate_name_to_url_json_fn
+            )
+        if reward.llm_judge_cache_path is not None:
+            # Workers may stand in other folders.
+            config.reward_model.llm_judge_cache_path = str(Path(reward.llm_judge_cache_path).expanduser().absolute())
+        if not sends_seed(rollout.name, deterministic=config.trainer.deterministic or rollout.full_determinism):
+            # Requests carry none: a start that goes on with a run must not draw the first one's numbers again.
+            rollout.seed = fresh_engine_seed()
+        if config.trainer.deterministic:
+            rollout.engine_kwargs.setdefault("hf", {})
+            rollout.engine_kwargs.hf.deterministic = True
+        if config.trainer.device == "cpu":
+            for optim in (actor.optim, config.critic.optim):
+                is_fusable = optim.optimizer_impl == "torch.optim" and optim.optimizer in ("Adam", "AdamW")
+                if is_fusable and not optim.override_optimizer_config:
+                    # Torch's default there reads and writes each tensor a dozen times: a third of the speed, or less.
+                    optim.override_optimizer_config = {"fused": True}
+        if config.trainer.device == "cuda" and importlib.util.find_spec("flash_attn") is None:
+            for model in models:
+                model.override_config.setdefault("attn_implementation", "sdpa")
+                model.use_remove_padding = False
+            notes.append("attention   sdpa, since flash-attn is not installed")
+    return notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaySession:
+    """This process's connection to Ray."""
+
+    logs: Path
+    """Folder of Ray's logs on this machine."""
+    fork_server: ForkServer | None
+    """The session's own, which makes the Python workers; None where it was given one, or Ray starts them itself."""
+
+    def close(self) -> None:
+        """Leaves Ray, and ends it where it was started for this process."""
+        import ray
+
+        ray.shutdown()
+        if self.fork_server is not None:
+            self.fork_server.close()
+
+
+_KEPT_MEMORY = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(2 * 2**30),
+}
+"""For glibc's malloc, which gives a step's tensors back to the system, to be faulted in again page by page at the next
+step: a quarter of what an update takes on a CPU. A thread's own arena always does so."""
+
+
+def start_fork_server(config: DictConfig) -> ForkServer | None:
+    """A server for `trainer.fork_workers`, where workers are of this machine and of this environment.
+
+    Whoever starts it closes it, after Ray. Its imports take as long as this process's own: the sooner, the better.
+    """
+    runtime_env = _runtime_env(config)
+    other_environment = any(value is not None for key, value in runtime_env.items() if key != "env_vars")
+    if not config.trainer.fork_workers or os.environ.get("RAY_ADDRESS") or other_environment:
+        return None
+    try:
+        return ForkServer.start(runtime_env["env_vars"])
+    except OSError as error:
+        logging.getLogger(__name__).warning("workers are not forked, and start more slowly: %s", error)
+        return None
+
+
+def _runtime_env(config: DictConfig) -> dict[str, Any]:
+    """Ray's runtime environment of all workers: upstream's, ours, and over both what the user's config says."""
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    runtime_env: Any = OmegaConf.to_container(
+        OmegaConf.merge(
+            OmegaConf.create(get_ppo_ray_runtime_env(config)), config.ray_kwargs.ray_init.get("runtime_env") or {}
+        ),
+        resolve=True,
+    )
+    env_vars = runtime_env.setdefault("env_vars", {})
+    env_vars |= {"TRANSFER_QUEUE_ENABLE": "1", "TQ_NUM_THREADS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    if config.trainer.device == "cpu":
+        for name, value in _KEPT_MEMORY.items():
+            env_vars.setdefault(name, os.environ.get(name, value))
+    if "VERL_PLATFORM" in os.environ:
+        env_vars["VERL_PLATFORM"] = os.environ["VERL_PLATFORM"]
+    return runtime_env
+
+
+def start_ray(
+    config: DictConfig, reward: ClassmateRewardModelConfig, fork_server: ForkServer | None = None
+) -> RaySession:
+    """Starts Ray, or joins the cluster of `RAY_ADDRESS`; leaves nothing running when that fails.
+
+    Args:
+        config: the settled config.
+        reward: its typed `reward_model` node.
+        fork_server: of `start_fork_server`; the session has one of its own where none is given.
+
+    Raises:
+        ConfigError: when the cluster has fewer logical CPUs than the run's actors ask for.
+    """
+    import ray
+
+    from verl.trainer.preflight import check_gpus, check_ray_cpus
+    from verl.trainer.resources.plan import needed_gpus, needed_ray_cpus
+
+    runtime_env = _runtime_env(config)
+    options: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)  # type: ignore[assignment]
+    options = {key: value for key, value in options.items() if value is not None and key != "runtime_env"}
+    # Logical CPUs: fewer than the actors ask for would make them wait for ever, whatever the number of cores.
+    options.setdefault("num_cpus", max(os.cpu_count() or 1, needed_ray_cpus(config, reward)))
+    if config.trainer.device == "cpu":
+        # Logical ones, which upstream's pools ask for; an own number of the user's is kept where it is larger.
+        options["num_gpus"] = max(options.get("num_gpus") or 0, needed_gpus(config, reward))
+        # Ray counts its logical ones against this list, which those empty who want no GPU to be used.
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    if os.environ.get("RAY_ADDRESS"):
+        options = {"address": os.environ["RAY_ADDRESS"]}
+    else:
+        # Ray would keep a record of each of the last 100,000 requests between processes, 0.6 MB a step of the main job.
+        os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
+    with contextlib.ExitStack() as undone_on_error:
+        own = start_fork_server(config) if fork_server is None else None
+        if own is not None:
+            undone_on_error.callback(own.close)
+        if forks := fork_server or own:
+            runtime_env["py_executable"] = forks.py_executable
+        undone_on_error.callback(ray.shutdown)
+        context: Any = ray.init(
+            **options,
+            runtime_env=runtime_env,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+        check_ray_cpus(config, reward, ray.cluster_resources().get("CPU", 0))
+        check_gpus(config, reward, ray.cluster_resources().get("GPU", 0))
+        undone_on_error.pop_all()
+    return RaySession(logs=Path(context.address_info["session_dir"]) / "logs", fork_server=own)

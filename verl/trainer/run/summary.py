@@ -1,0 +1,79 @@
+"""The table at the end of a run: what validation said before the first step and after the last.
+
+>>> before, after = before_after(folder)
+>>> after["main accuracy"] - before["main accuracy"]
+"""
+
+import re
+from collections import Counter
+from typing import Any
+
+from verl.trainer.run.console import Console
+from verl.trainer.run.folder import RunFolder
+
+_ROWS: tuple[tuple[str, str, str], ...] = (
+    ("main accuracy", r"main_model_reward", ".3f"),
+    ("classmate accuracy, mean", r"avg_classmate_score", ".3f"),
+    ("classmate {0} accuracy given the CoT", r"classmate_(\d+)_score", ".3f"),
+    ("answers that follow the wrong hint", r"follows_hint", ".3f"),
+    ("mean CoT length, tokens", r"main_cot_length", ".1f"),
+)
+"""(label, validation variable, format)."""
+
+
+def validation_numbers(line: dict[str, Any]) -> dict[str, float]:
+    """The table's numbers out of one line of `metrics.jsonl`, averaged over data sources."""
+    found: dict[str, list[float]] = {}
+    for key, value in line.items():
+        match = re.fullmatch(r"val-core/.+/([^/]+)/mean@\d+", key)
+        if match is None or value is None:
+            continue
+        for label, variable, _ in _ROWS:
+            if row := re.fullmatch(variable, match[1]):
+                found.setdefault(label.format(*row.groups()), []).append(value)
+    return {label: sum(values) / len(values) for label, values in found.items()}
+
+
+def before_after(folder: RunFolder) -> tuple[dict[str, float], dict[str, float]]:
+    """Numbers of the first and of the last validation of a run; empty where there was none."""
+    lines = [numbers for line in folder.read_metrics() if (numbers := validation_numbers(line))]
+    return (lines[0], lines[-1]) if lines else ({}, {})
+
+
+def judge_line(folder: RunFolder) -> str | None:
+    """What judges cost the run and how often they failed, over all of its starts; None where none was asked."""
+    total: Counter[str] = Counter()
+    for line in folder.read_metrics():
+        for key, value in line.items():
+            if key.startswith("judge/") and value is not None:
+                total[key.removeprefix("judge/").removeprefix("validation/")] += int(value)
+    if not total["texts"]:
+        return None
+    kinds = ", ".join(
+        f"{name.partition('/')[2]} {n}" for name, n in sorted(total.items()) if name.startswith("failures/")
+    )
+    return (
+        f"judge           {total['texts']} texts, {total['requests']} requests ({total['retries']} retries), "
+        f"{total['cache_hits']} from the cache, {total['prompt_tokens']} + {total['completion_tokens']} tokens read "
+        f"and written, {total['failures']} failures" + (f" ({kinds})" if kinds else "")
+    )
+
+
+def print_summary(console: Console, folder: RunFolder) -> None:
+    """The table before/after and the paths of what the run wrote."""
+    before, after = before_after(folder)
+    if after:
+        formats = {label.split("{")[0]: spec for label, _, spec in _ROWS}
+        rows = []
+        for label in before | after:
+            spec = next(spec for start, spec in formats.items() if label.startswith(start))
+            rows.append([label, *(format(one[label], spec) if label in one else "-" for one in (before, after))])
+        console.table("held-out problems", ["", "before", "after"], rows)
+    if (judges := judge_line(folder)) is not None:
+        console.line(judges)
+    for name in ("config.yaml", "metrics.jsonl", "rollouts", "val_preds", "logs"):
+        if (folder.path / name).exists():
+            console.line(f"{name:<16}{folder.path / name}")
+    checkpoints = sorted(folder.path.glob("global_step_*"), key=lambda path: int(path.name.rsplit("_", 1)[1]))
+    if checkpoints:
+        console.line(f"{'checkpoint':<16}{checkpoints[-1]}")
