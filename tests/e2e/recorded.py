@@ -59,7 +59,7 @@ def cases(world: World, folder: Path) -> list[Case]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     segments = f"{_REWARD}.classmate_reward_type=random_truncate_step_wise_utility"
-    given = [
+    return [
         Case(name="main"),
         Case(name="baseline", program=BASELINE),
         *(
@@ -124,7 +124,6 @@ def cases(world: World, folder: Path) -> list[Case]:
         Case(name="tool_agent", overrides=tuple(data_with_agents(world, folder / "agents", ["tool_agent", None]))),
         Case(name="judge_in_run", overrides=_judged_in_run(world, folder / "judged")),
     ]
-    return given
 
 
 def _with_partners(world: World, folder: Path) -> tuple[str, ...]:
