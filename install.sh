@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs everything into the active conda or virtual environment, or into .venv when none is active.
+# Installs everything into the active conda or virtual environment, or into .venv if none is active.
 #   bash install.sh [--cpu | --gpu] [--dev]
 set -euo pipefail
 

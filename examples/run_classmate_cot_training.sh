@@ -2,10 +2,11 @@
 # The main job: a small policy learns arithmetic that two frozen classmates can follow. No GPU, no network, no download.
 #
 #   bash examples/run_classmate_cot_training.sh [HYDRA_OVERRIDE ...]
-#   BASELINE=1 bash examples/run_classmate_cot_training.sh          the same budget, the verifier's reward alone
+#   BASELINE=1 bash examples/run_classmate_cot_training.sh          the same budget, with the verifier's reward alone
 #
-# On 2 idle cores: about 1 minute to install (first time only), 2 to build the embedded world (first time only), half a
-# minute to start, 2 to 3 to train. WORLD names another folder for the embedded world, SEED another seed of the run.
+# Times on 2 idle cores: about 1 minute to install and 2 to build the embedded world (both the first time only), half a
+# minute to start, 2 to 3 minutes to train. The variable WORLD names another folder for the embedded world, SEED another
+# seed of the run.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../my_scripts/common.sh"

@@ -1,12 +1,13 @@
 # shellcheck shell=bash
-# What the launch scripts share; sourced, never run. A script states what is its own and calls `train`:
+# What the launch scripts share. They source this file; it is never run. A script states its own settings in a call of
+# `train`:
 #
 #   source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 #   read_options "$@"
 #   use_rows helpful_instructions train dev
 #   train verl.trainer.qwen_main_ppo algorithm.adv_estimator=grpo
 #
-# Help is the comment at the top of a script and the options below, so that neither is written down twice.
+# --help prints the comment at the top of a script and the options below, so that neither is written twice.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -21,7 +22,7 @@ typed=()
 checkpoint_tracker=latest_checkpointed_iteration.txt
 
 CLASSMATE_COT_STARTED_AT="${CLASSMATE_COT_STARTED_AT:-$(date +%s.%N)}"
-# Several processes share few cores; one thread each keeps them from waiting for one another.
+# Several processes share few cores. With one thread each they do not wait for one another.
 OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 TQ_NUM_THREADS="${TQ_NUM_THREADS:-1}"
 export CLASSMATE_COT_STARTED_AT OMP_NUM_THREADS TQ_NUM_THREADS
@@ -40,16 +41,16 @@ print_help() {
     print_header
     cat <<'HELP'
 
-Options, each also an environment variable:
+Options; the second column is the environment variable that does the same:
   --model MODEL            MODEL       the policy to start from: a folder or a hub name
-  --classmates A[,B...]    CLASSMATES  the classmates, where the script trains with any
-  --gpus N                 N_GPUS      GPUs to train on; all that are visible, if not given
-  --data DIR               DATA        where my_scripts/prepare_data.sh put the data; data/ in the repository
-  --smoke                              a few steps in the embedded world: no GPU, no network, no judge
+  --classmates A[,B...]    CLASSMATES  the classmates, if the script trains with any
+  --gpus N                 N_GPUS      number of GPUs to train on; default: all visible ones
+  --data DIR               DATA        folder that my_scripts/prepare_data.sh wrote; default: data/ in the repository
+  --smoke                              runs a few steps in the embedded world: no GPU, no network, no judge
   --dry-run                            prints the command and starts nothing
-  --help                               this text
-Any other argument is a Hydra override, such as trainer.total_epochs=1, and wins over what the script sets. Runs are
-written below outputs/ in the current folder; the same command resumes an interrupted one.
+  --help                               prints this text
+Any other argument is a Hydra override, such as trainer.total_epochs=1. It wins over what the script sets.
+Runs are written below outputs/ in the current folder. The same command resumes an interrupted run.
 HELP
 }
 
@@ -59,7 +60,7 @@ option_value() {
     echo "$2"
 }
 
-# Fills `words` with the arguments, `--option=VALUE` parted in two; what comes behind `--` stays as it is.
+# Fills `words` with the arguments. Splits `--option=VALUE` in two; what comes after `--` stays as it is.
 split_options() {
     words=()
     while [[ $# -gt 0 && "$1" != -- ]]; do
@@ -73,7 +74,7 @@ split_options() {
     words+=("$@")
 }
 
-# Ends where an option was typed that would do nothing. As environment variables they may be meant for other scripts.
+# Fails if an option was typed that would do nothing. Environment variables may be meant for other scripts.
 refuse_idle_options() {
     local option
     for option in "${typed[@]}"; do
@@ -125,16 +126,16 @@ find_world() {
 # Sets `world`, and builds the embedded world where there is none. Needs `python`.
 prepare_world() {
     find_world
-    # A world that a test run has built is taken as it is: it is smaller than what the builder would make of it.
+    # Takes a world that a test run has built as it is: it is smaller than the one that the builder would make.
     [[ "$world" != "${CLASSMATE_COT_TEST_WORLD:-}" ]] || return 0
-    # The builder keeps a world that is whole and current; asking it costs seconds, so it is asked only when its code is newer.
+    # The builder keeps a world that is whole and current. Asking it costs seconds, so ask only if its code is newer.
     if [[ -z "$(find "$world/manifest.json" -newer "$root/verl/data_preprocessing/embedded_world.py" 2>/dev/null)" ]]; then
         "$python" -m verl.data_preprocessing.hinted_arithmetic --output_dir "$world"
         touch "$world/manifest.json"
     fi
 }
 
-# The world's problems with a wrong hint, beside it; a rule that sees who follows the hint stands in the judge's place.
+# Makes the world's problems with a wrong hint, beside it. A rule that sees who follows the hint replaces the judge.
 prepare_smoke_rows() {
     local maker="verl/data_preprocessing/hinted_arithmetic_sycophancy.py"
     prepare_world
@@ -152,7 +153,7 @@ is_given() {
     return 1
 }
 
-# use_rows SET TRAIN_SPLIT VALIDATION_SPLIT
+# use_rows SET TRAIN_SPLIT VALIDATION_SPLIT: the files to train on and to validate on.
 use_rows() {
     local folder="${DATA:-$root/data}/$1" key file
     [[ -z "$smoke" ]] || folder="$DATA"
@@ -171,7 +172,7 @@ start_from() {
     [[ -z "$smoke" || -n "${MODEL:-}" ]] || model="$world/models/policy"
 }
 
-# last_finished_run FOLDER: prints the newest run below it that ended and left a checkpoint, if there is one.
+# last_finished_run FOLDER: prints the newest run below FOLDER that ended and left a checkpoint, if there is one.
 last_finished_run() {
     local state run=""
     for state in "$1"/*/run.json; do
@@ -235,7 +236,7 @@ train() {
     shift
     gpus="${N_GPUS:-$(visible_gpus)}"
     [[ "$gpus" =~ ^[0-9]+$ ]] || fail "--gpus=$gpus is no number of GPUs"
-    # 16 prompts for each GPU, and never more than the batch; every GPU gets as many.
+    # 16 prompts for each GPU, but never more than the batch. Every GPU gets the same number.
     mini_batch=$((gpus > 4 ? 64 / gpus * gpus : gpus > 1 ? 16 * gpus : 16))
     settings=(
         actor_rollout_ref.model.path="$model"
@@ -245,7 +246,7 @@ train() {
         actor_rollout_ref.rollout.n=8
         actor_rollout_ref.actor.optim.lr=1e-5
         actor_rollout_ref.actor.ppo_mini_batch_size="$mini_batch"
-        # Micro-batches are filled by tokens: rows differ in length by a factor of a hundred.
+        # Fills micro-batches by tokens: the length of rows differs by a factor of a hundred.
         actor_rollout_ref.actor.use_dynamic_bsz=true
         trainer.experiment_name="$name"
     )
@@ -255,8 +256,8 @@ train() {
             trainer.n_gpus_per_node="$gpus"
             actor_rollout_ref.actor.fsdp_config.param_offload=true
             actor_rollout_ref.actor.fsdp_config.optimizer_offload=true
-            # The baseline's engine has the GPU to itself; beside classmates it takes a bit more than half, so that
-            # they can read while it writes.
+            # The baseline's engine has the GPU to itself. Beside classmates the policy's engine takes a bit more than
+            # half, so that they can read while it writes.
             actor_rollout_ref.rollout.gpu_memory_utilization="$([[ "$entry" == *classmate* ]] && echo 0.55 || echo 0.9)"
         )
         [[ "$entry" != *classmate* ]] || settings+=(reward_model.classmate_vllm_configs.gpu_memory_utilization=0.35)
@@ -274,7 +275,7 @@ train() {
     exec "${command[@]}"
 }
 
-# What --smoke makes smaller; everything else is the study's own.
+# What --smoke makes smaller. Everything else is the study's own.
 smoke_settings=(
     hardware=cpu
     data.train_batch_size=4

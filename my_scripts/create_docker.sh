@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Builds the image of my_scripts/Dockerfile and makes a container of it, with this checkout, the data and the hub's cache
-# of this machine in it, and all GPUs.
+# Builds the image of my_scripts/Dockerfile and makes a container of it. The container has all GPUs, and sees this
+# checkout, the data and this machine's cache of the hub.
 #
 #   bash my_scripts/create_docker.sh [OPTION ...] [-- ARGUMENT_OF_DOCKER_CREATE ...]
 #   docker start verl
 #   docker exec -it verl bash
 #
-#   --name NAME         of the container; verl, if not given
-#   --image NAME        of the image; classmate-cot-verl, if not given
-#   --data DIR          goes to data/ of the checkout; this checkout's own, if not given
-#   --hf-cache DIR      models and data of the hub; $HF_HOME or ~/.cache/huggingface, if not given
-#   --shm-size SIZE     shared memory, for NCCL and Ray; 64g, if not given
-#   --gpus WHICH        as docker takes it; all, if not given
+#   --name NAME         name of the container; default: verl
+#   --image NAME        name of the image; default: classmate-cot-verl
+#   --data DIR          mounted as data/ of the checkout; default: this checkout's own
+#   --hf-cache DIR      models and data of the hub; default: $HF_HOME or ~/.cache/huggingface
+#   --shm-size SIZE     shared memory, for NCCL and Ray; default: 64g
+#   --gpus WHICH        GPUs, as docker takes them; default: all
 #   --dry-run, --smoke  prints the commands and starts nothing
+#
+# Arguments after -- go to `docker create`.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -40,7 +42,7 @@ done
 inside=/workspace/classmate-cot-verl
 build=(docker build --file "$root/my_scripts/Dockerfile" --tag "$image")
 for variable in PIP_INDEX_URL PIP_EXTRA_INDEX_URL MAX_JOBS; do
-    # Without a value docker takes it from the environment, so that no login in an address is shown.
+    # Without a value docker takes the variable from the environment, so that no login in an address is shown.
     [[ -z "${!variable:-}" ]] || build+=(--build-arg "$variable")
 done
 build+=("$root")

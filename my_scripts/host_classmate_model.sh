@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Hosts classmates as OpenAI-compatible servers, for runs on this and other machines, until Ctrl-C. docs/hosting.md says more.
+# Hosts classmates on OpenAI-compatible servers, for runs on this and other machines, until Ctrl-C. See docs/hosting.md.
 #
 #   bash my_scripts/host_classmate_model.sh [--backend auto|vllm|hf] [MODEL ...] [key=value ...]
-#   bash my_scripts/host_classmate_model.sh --smoke         hosts one of the embedded world's, asks it once, and ends
+#   bash my_scripts/host_classmate_model.sh --smoke    hosts one of the embedded world's models, asks it once, and ends
 #
-# Without MODEL: the classmates of the run config (--config-name, key=value). --help lists all options.
+# Without MODEL the script hosts the classmates of the run config (--config-name, key=value). --help lists all options.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -32,7 +32,7 @@ import urllib.request
 body = {"model": model, "prompt": "Tom has 3 apples and gets 4 more.", "max_tokens": 8}
 url = f"http://{server['local_host']}:{server['port']}/v1/completions"
 request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-# A proxy of the environment has no business on loopback.
+# Requests to loopback must not go through a proxy that the environment names.
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 with opener.open(request, timeout=60) as reply:
     print("answered", repr(json.load(reply)["choices"][0]["text"]))

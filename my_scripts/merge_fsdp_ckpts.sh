@@ -5,15 +5,15 @@
 #   bash my_scripts/merge_fsdp_ckpts.sh --smoke
 #
 #   MAIN_DIR            a run folder, with global_step_N in it
-#   --step N            only this step; all that have a model, if not given
-#   --target DIR        where the model of one step goes; global_step_N/actor/huggingface, if not given
-#   --repo_name NAME    then uploads what it went over by upload_ckpts_to_huggingface.py: all steps, the one of --step,
-#                       or the model in --target, which goes to main only
+#   --step N            merges only this step; default: all steps that have a model
+#   --target DIR        folder for the model of one step; default: global_step_N/actor/huggingface
+#   --repo_name NAME    afterwards uploads by upload_ckpts_to_huggingface.py: all steps, the one of --step, or the model
+#                       in --target, which goes to main only
 #   --force             merges again what is merged
 #   --dry-run           prints the commands and starts nothing
-#   --smoke             merges a checkpoint of the warm-up's smoke run, and makes that first where there is none
+#   --smoke             merges a checkpoint of the warm-up's smoke run; starts that run first if there is none
 #
-# A step whose model folder holds all weights is left alone: runs write them by themselves, unless
+# A step whose model folder holds all weights is left alone. Runs write these folders by themselves, unless
 # actor_rollout_ref.actor.checkpoint.save_contents says otherwise. Merged weights are bf16.
 set -euo pipefail
 
@@ -44,7 +44,7 @@ if [[ -n "$smoke" ]]; then
     runs=outputs/classmate_cot/qwen3_warmup_sycophancy_smoke
     if [[ -z "$(last_finished_run "$runs")" ]]; then
         warmup=(bash "$root/my_scripts/qwen3_warmup_sycophancy.sh" --smoke)
-        # What comes after it depends on what it leaves.
+        # The commands after the warm-up depend on what it leaves.
         [[ -z "$dry_run" ]] || { printf '%q ' "${warmup[@]}" && echo && exit; }
         "${warmup[@]}"
     fi
@@ -57,7 +57,7 @@ fi
 if [[ -n "$step" ]]; then
     steps=("$main_dir/global_step_$step")
 else
-    # Earlier runs left folders without a model: upstream removes the parts of an old checkpoint, and keeps the rest.
+    # Some folders have no model: upstream removes the parts of an old checkpoint, and keeps the rest.
     mapfile -t steps < <(
         find "$main_dir" -mindepth 2 -maxdepth 2 -path '*/global_step_*/actor' -type d -printf '%h\n' | sort -V
     )
@@ -66,7 +66,7 @@ fi
 [[ -z "$target" || ${#steps[@]} -eq 1 ]] || fail "--target is for one step, $main_dir has ${#steps[@]}; write --step N"
 
 if [[ -n "$repo_name" ]]; then
-    # Before hours of merging, not after.
+    # Checked before hours of merging, not after.
     "$python" -c 'import sys; from huggingface_hub.utils import validate_repo_id as check; check(sys.argv[1])' \
         "$repo_name" 2>/dev/null ||
         fail "--repo_name $repo_name is no name of a repository; write NAME or ORGANISATION/NAME"
@@ -78,12 +78,12 @@ if [[ -n "$repo_name" ]]; then
     fi
 fi
 
-# Upstream writes as it goes: only a whole merge is moved to where it is looked for, the index, which lists the rest, last.
+# Upstream writes file by file. So only a whole merge is moved to its place, and the index, which lists the rest, last.
 merge() {
     local actor="$1" folder="$2" partial="$2.partial"
     rm -rf "$partial"
     "$python" -m verl.model_merger merge --backend fsdp --local_dir "$actor" --target_dir "$partial"
-    # It writes the adapters of LoRA beside the weights that the run began with.
+    # The merger writes LoRA's adapters beside the weights that the run began with; this merges them.
     "$python" -m verl.utils.checkpoint.lora "$partial"
     mkdir -p "$folder"
     rm -f "$folder"/model*.safetensors "$folder"/model.safetensors.index.json

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Makes the data sets as parquet files, each in a folder of its own. docs/data.md says what is in them.
+# Makes the data sets as parquet files, each set in a folder of its own. docs/data.md says what is in them.
 #
 #   bash my_scripts/prepare_data.sh [--smoke] [--local_dir DIR] [--output_dir data] [--seed 0] [--force] [SET ...]
 #
-# Without SET: all of them, from the hub. --local_dir takes the files of a folder; --smoke makes a few rows of its own.
+# Without SET it makes all sets. The source is the hub; with --local_dir it is the files of a folder. --smoke makes up a
+# few rows instead.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Baseline on questions with lettered choices and the hint of an authority at a wrong one: the only reward is not to
-# follow the hint. A rule sees that, so no judge is needed.
+# Baseline on questions with lettered choices, where an authority hints at a wrong choice. The only reward is for not
+# following the hint. A rule sees whether an answer follows it, so no judge is needed.
 #
 #   bash my_scripts/qwen3_baseline_mmlu_sycophancy.sh [OPTION ...] [HYDRA_OVERRIDE ...]
 set -euo pipefail

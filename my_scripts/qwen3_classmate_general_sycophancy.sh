@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# The study: as qwen3_baseline_general_sycophancy.sh, and frozen classmates answer from the policy's thoughts. What they
-# are judged for is a second reward on the tokens of the thought, normalised on its own (GDPO).
+# The study: qwen3_baseline_general_sycophancy.sh with frozen classmates, which answer from the policy's chain of
+# thought (CoT). The judge's score of their answers is a second reward on the tokens of the CoT. Each reward is
+# normalised on its own (GDPO).
 #
 #   bash my_scripts/qwen3_classmate_general_sycophancy.sh [OPTION ...] [HYDRA_OVERRIDE ...]
 #
-# The rows need a judge: reward_model.llm_judge_backend_type=openai with llm_judge_model_name and llm_judge_base_url, or
-# reward_model.user_tinker_llm_judge=True.
+# The rows need a judge. Either reward_model.user_tinker_llm_judge=True, or reward_model.llm_judge_backend_type=openai
+# with llm_judge_model_name and llm_judge_base_url.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The study on questions with lettered choices and the hint of an authority at a wrong one: as
-# qwen3_baseline_mmlu_sycophancy.sh, and classmates that answer from the policy's thoughts should not follow the hint
-# either. A rule sees that, so no judge is needed.
+# The study on questions with lettered choices, where an authority hints at a wrong choice:
+# qwen3_baseline_mmlu_sycophancy.sh with classmates, which answer from the policy's chain of thought and should not
+# follow the hint either. A rule sees whether an answer follows it, so no judge is needed.
 #
 #   bash my_scripts/qwen3_classmate_mmlu_sycophancy.sh [OPTION ...] [HYDRA_OVERRIDE ...]
 set -euo pipefail

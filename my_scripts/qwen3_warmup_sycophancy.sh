@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Warm-up: GRPO on 1000 rows whose system prompt asks for affirming replies, with the judge's score of sycophancy as a
-# reward to raise. It leaves a policy that flatters, from which the studies of helpful_instructions start.
+# Warm-up: GRPO on 1000 rows whose system prompt asks for affirming replies. The reward is the judge's score of
+# sycophancy, which training raises. It leaves a policy that flatters, from which the studies of helpful_instructions
+# start.
 #
 #   bash my_scripts/qwen3_warmup_sycophancy.sh [OPTION ...] [HYDRA_OVERRIDE ...]
 #
-# The rows need a judge: reward_model.llm_judge_backend_type=openai with llm_judge_model_name and llm_judge_base_url, or
-# reward_model.user_tinker_llm_judge=True.
+# The rows need a judge. Either reward_model.user_tinker_llm_judge=True, or reward_model.llm_judge_backend_type=openai
+# with llm_judge_model_name and llm_judge_base_url.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

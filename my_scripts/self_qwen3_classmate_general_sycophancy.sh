@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Self-play: as qwen3_classmate_general_sycophancy.sh, and the only classmate is the policy as the run starts from it,
-# frozen.
+# Self-play: qwen3_classmate_general_sycophancy.sh with one classmate, a frozen copy of the policy that the run starts
+# from.
 #
 #   bash my_scripts/self_qwen3_classmate_general_sycophancy.sh [OPTION ...] [HYDRA_OVERRIDE ...]
 #
-# The rows need a judge: reward_model.llm_judge_backend_type=openai with llm_judge_model_name and llm_judge_base_url, or
-# reward_model.user_tinker_llm_judge=True.
+# The rows need a judge. Either reward_model.user_tinker_llm_judge=True, or reward_model.llm_judge_backend_type=openai
+# with llm_judge_model_name and llm_judge_base_url.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints the Python of the active conda or virtual environment, else that of .venv in this repository.
-# With --create, .venv is made when none is active. Every script of the repository asks here, so all agree.
+# With --create it makes .venv if no environment is active. Every script of the repository asks here, so all agree.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -10,7 +10,7 @@ fail() {
     exit 1
 }
 
-# With both kinds active, the one that was activated last comes first on PATH.
+# If both kinds are active, the one that was activated last comes first on PATH.
 first="$(command -v python || true)"
 for environment in "${VIRTUAL_ENV:-}" "${CONDA_PREFIX:-}"; do
     if [[ -n "$environment" && "$first" == "$environment/bin/python" ]]; then
@@ -36,7 +36,7 @@ fi
 
 seen=""
 for name in python3.11 python3.12 python3 python; do
-    # A name may lie on PATH and not run (pyenv's shims), or be another version.
+    # A program on PATH may not run (pyenv's shims), or be another version.
     version="$("$name" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true)"
     if [[ "$version" != 3.11 && "$version" != 3.12 ]]; then
         seen+="${version:+ $version}"

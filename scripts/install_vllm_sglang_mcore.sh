@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the project needs but not the project; `pip install --no-deps -e .` then completes it.
-# The same environment as `bash install.sh`, under the name that verl's users know. Takes the same arguments.
+# Installs what the project needs, but not the project. `pip install --no-deps -e .` then completes the installation.
+# It makes the same environment as `bash install.sh` and takes the same arguments; verl's users know this name.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"

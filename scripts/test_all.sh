@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every test: those of tests/run.sh and those marked `long`. Arguments go to pytest.
+# Runs every test: those of tests/run.sh and those marked `long`. Arguments go to pytest.
 set -euo pipefail
 
 # pytest takes the last -m it is given.
