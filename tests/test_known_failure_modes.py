@@ -107,7 +107,7 @@ ELSEWHERE = {
     ],
     "broad except hiding generation errors": [
         "tests/workers/test_classmate_workers.py::test_requests_and_their_outcomes",
-        "tests/workers/rollout/test_hf_engine.py::test_a_row_that_breaks_the_batch_fails_alone",
+        "tests/workers/rollout/test_hf_batches.py::test_a_row_that_breaks_the_batch_fails_alone",
         f"{_MANAGER}::test_a_function_that_raises_fails_its_rows_and_not_the_run",
     ],
     "markers counted as output": [
@@ -125,7 +125,7 @@ ELSEWHERE = {
         f"{_SCORING}::test_consistency_is_a_component_of_its_own_which_no_condition_gates",
     ],
     "one padded forward for everything": [
-        "tests/workers/rollout/test_hf_engine.py::test_batch_size_and_token_budget_are_kept",
+        "tests/workers/rollout/test_hf_batches.py::test_batch_size_and_token_budget_are_kept",
     ],
     "REMAX and async paths unpacking wrong tuples": [
         f"{_LOOP}::test_remax_has_one_greedy_session_more",

@@ -22,7 +22,8 @@ from tests.e2e.world import (
     steps,
 )
 from verl.classmate.seeds import request_seed, row_key
-from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, GenerationOutput, HFEngine
+from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, HFEngine
+from verl.workers.rollout.hf_rollout_server.request import GenerationOutput
 from verl.workers.rollout.hf_rollout_server.sampling import SamplingParams
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="deterministic runs are refused on a GPU")

@@ -222,7 +222,7 @@ def test_a_client_that_leaves_frees_its_place(
     body = json.dumps({"prompt": PROMPT, "max_tokens": 100, "ignore_eos": True})
     connection.request("POST", "/v1/completions", body)
     assert started.wait(30)
-    (request,) = engine._running
+    (request,) = engine._waiting._running
     assert connection.sock is not None
     connection.close()
     while not request.aborted:
