@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl.utils.reward_score.cot_monitor import get_verifier
-from verl.utils.reward_score.cot_monitor._math import Reading, last_boxed, read, same_answer
+from verl.utils.reward_score.cot_monitor._boxed import last_boxed
+from verl.utils.reward_score.cot_monitor._math import same_answer
 from verl.utils.reward_score.cot_monitor._math_pool import same_value
+from verl.utils.reward_score.cot_monitor._math_reading import Reading, read
 
 gsm8k = get_verifier("openai/gsm8k")
 math = get_verifier("hendrycks_math")
