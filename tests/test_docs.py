@@ -78,7 +78,7 @@ CLAIMS = {
     ],
     r"bash my_scripts/merge_fsdp_ckpts\.sh RUN.*": [
         "tests/e2e/test_script_pipeline.py::test_from_warmup_to_a_model_that_generates",
-        "tests/my_scripts/test_scripts.py::test_merge_says_what_it_lacks",
+        "tests/my_scripts/test_merging.py::test_merge_says_what_it_lacks",
     ],
     r"uvicorn verl\.code_utils\.api:app .*": ["tests/code_utils/test_api.py::test_the_documented_command"],
     r"python -m verl\.code_utils\.api .*": ["tests/code_utils/test_settings.py"],
