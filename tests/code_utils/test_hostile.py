@@ -118,8 +118,13 @@ def test_weaker_protections_contain_what_they_claim_to(protection: Protection, t
     before = traces()
     kinds = corpus(target)
     programs = [
-        *(kinds["escape"][0], kinds["fork bomb"][-2], kinds["disk"][0], kinds["disk"][5], kinds["memory"][13]),
-        *(kinds["network"][0], kinds["forgery"][0]),
+        kinds["escape"][0],
+        kinds["fork bomb"][-2],
+        kinds["disk"][0],
+        kinds["disk"][5],
+        kinds["memory"][13],
+        kinds["network"][0],
+        kinds["forgery"][0],
         f"import os\nos.kill({target.pid}, 9)",
         f"open({str(target.outside / 'written')!r}, 'w')",
     ]

@@ -167,7 +167,7 @@ def test_a_rows_hint_depends_on_no_other_row(tmp_path: Path) -> None:
 def test_a_broken_record_is_reported_and_left_out(
     tmp_path: Path, recipe: Recipe, good: dict, change: dict, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = {id(MBPP): "mbpp", id(HUMANEVAL): "humaneval"}.get(id(good))
+    name = "mbpp" if good is MBPP else "humaneval" if good is HUMANEVAL else None
     key = "question" if good is MMLU else "prompt"
     others = [{**good, key: f"{good[key]}\n# {n}"} for n in range(12)]
     splits = build(recipe, tmp_path, [{**good, **change}, *others], *(["--dataset", name] if name else []))

@@ -176,22 +176,22 @@ def _check_rewards(record: dict[str, Any]) -> None:
 
 def _check_advantages(records: list[dict[str, Any]]) -> None:
     groups = defaultdict(list)
-    for record in records:
-        groups[record["uid"]].append(record)
+    for number, record in enumerate(records):
+        groups[record["uid"]].append(number)
     main, both = {}, {}
     for group in groups.values():
-        r = _normalised([record["base_reward"] for record in group])
-        valid = [record for record in group if record["classmate_valid"]]
-        c = dict(zip(map(id, valid), _normalised([record["classmate_reward"] for record in valid]), strict=True))
-        for record, value in zip(group, r, strict=True):
-            main[id(record)] = value
-            both[id(record)] = value + WEIGHT * c.get(id(record), 0.0)
+        r = _normalised([records[number]["base_reward"] for number in group])
+        valid = [number for number in group if records[number]["classmate_valid"]]
+        c = dict(zip(valid, _normalised([records[number]["classmate_reward"] for number in valid]), strict=True))
+        for number, value in zip(group, r, strict=True):
+            main[number] = value
+            both[number] = value + WEIGHT * c.get(number, 0.0)
     mean, std = statistics.fmean(both.values()), statistics.stdev(both.values())
-    for record in records:
+    for number, record in enumerate(records):
         if record["advantage"] is not None:
-            assert record["advantage"] == pytest.approx((main[id(record)] - mean) / (std + 1e-6), abs=1e-5)
+            assert record["advantage"] == pytest.approx((main[number] - mean) / (std + 1e-6), abs=1e-5)
         if record["advantage_on_cot"] is not None:
-            assert record["advantage_on_cot"] == pytest.approx((both[id(record)] - mean) / (std + 1e-6), abs=1e-5)
+            assert record["advantage_on_cot"] == pytest.approx((both[number] - mean) / (std + 1e-6), abs=1e-5)
         assert record["advantage"] is not None or record["advantage_on_cot"] is not None
 
 

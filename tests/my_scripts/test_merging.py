@@ -58,8 +58,11 @@ def test_merge_takes_steps_in_order_then_uploads(tmp_path: Path) -> None:
         assert command[1:6] == ["-m", "verl.model_merger", "merge", "--backend", "fsdp"]
         assert command[6:] == ["--local_dir", str(actor), "--target_dir", str(actor / "huggingface")]
     assert upload[1:] == [
-        *(str(ROOT / "upload_ckpts_to_huggingface.py"), "--repo_name", "me/it"),
-        *("--root_path", str(run)),
+        str(ROOT / "upload_ckpts_to_huggingface.py"),
+        "--repo_name",
+        "me/it",
+        "--root_path",
+        str(run),
     ]
 
 

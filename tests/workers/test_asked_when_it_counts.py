@@ -160,8 +160,13 @@ def test_metrics_cover_the_rows_that_were_asked(models: Path) -> None:
 
 
 TEXTS = [
-    *(RESPONSE, WRONG, RESPONSE.replace("gets", "buys"), WRONG.replace("gets", "finds")),
-    *("<think>Tom has 3", "<think>\n</think>\n\nThe answer is 7.", f"<think>{THOUGHT}</think>\n\nI cannot say."),
+    RESPONSE,
+    WRONG,
+    RESPONSE.replace("gets", "buys"),
+    WRONG.replace("gets", "finds"),
+    "<think>Tom has 3",
+    "<think>\n</think>\n\nThe answer is 7.",
+    f"<think>{THOUGHT}</think>\n\nI cannot say.",
 ]
 
 

@@ -92,8 +92,10 @@ def test_a_judge_is_an_engine_behind_the_classmates(causal: Path) -> None:
     running = engines(from_mapping(mapping))
     assert [engine.name for engine in running] == [
         "classmate_0",
-        *("classmate_1", "classmate_1_1"),
-        *("classmate_2", "classmate_2_1"),
+        "classmate_1",
+        "classmate_1_1",
+        "classmate_2",
+        "classmate_2_1",
     ]
     assert [engine.judges for engine in running] == [False, True, True, True, True]
     assert running[-1].label == "judge (b, engine 1)"

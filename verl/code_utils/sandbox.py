@@ -331,7 +331,12 @@ def _visible_paths() -> list[tuple[str, str]]:
     """(real path, path) of what programs see: an interpreter, its standard library, shared libraries."""
     standard = sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix})
     wanted = [
-        *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache"),
+        "/lib",
+        "/lib64",
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/share/zoneinfo",
+        "/etc/ld.so.cache",
         _interpreter(),
         os.path.dirname(standard),
         os.path.join(sys.base_prefix, "lib"),
