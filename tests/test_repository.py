@@ -51,6 +51,7 @@ def test_shell_scripts_stop_at_the_first_error() -> None:
     assert not [path for path in shell_scripts() if "set -euo pipefail" not in text_of(path)]
 
 
+@pytest.mark.guards("hard-coded hosts, paths and organisations")
 def test_no_committed_file_names_a_machine_or_a_secret() -> None:
     found = []
     for path in committed():

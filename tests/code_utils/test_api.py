@@ -116,6 +116,7 @@ def test_a_string_that_holds_no_list_of_tests_is_refused_in_one_line(url: str, t
     assert all("body.tests" in line and "\n" not in line and len(line) < 200 for line in response.json()["detail"])
 
 
+@pytest.mark.guards("unpickled requests")
 def test_what_is_no_json_is_refused(url: str) -> None:
     for data in (b"", b"{", b"\x80\x04\x95\x10\x00", b'{"program": NaN', b"[" * 100_000, b"1" * 5000, b"\xff"):
         response = requests.post(f"{url}/test_program", data=data, headers={"content-type": "application/json"})
@@ -241,6 +242,7 @@ def test_a_full_queue_refuses_and_says_when_to_ask_again() -> None:
         assert ask(url, ADD, ["assert add(1, 1) == 2"]) == [1]
 
 
+@pytest.mark.guards("blocking async routes")
 def test_health_is_answered_while_programs_run() -> None:
     """With every place taken for as long as a program may run, and another request in the queue."""
     endless = {"program": "while True: pass", "tests": ["1"], "max_execution_time": 0.7}

@@ -101,6 +101,7 @@ def test_in_the_files_order_the_splits_are_cut_where_the_spec_says(tmp_path: Pat
     assert manifest["left_out"] == {"broken": 0, "repeated": 0, "nearly_repeated": 0, "not_needed": 900}
 
 
+@pytest.mark.guards("unshuffled head splits")
 def test_the_head_of_a_file_is_not_a_split(tmp_path: Path) -> None:
     total = sum(SIZES.values())
     splits = build(HelpfulInstructions(), tmp_path, [{"prompt": f"Say {n}."} for n in range(2 * total)])

@@ -217,6 +217,7 @@ def test_warm_up_rows_ask_for_agreement(smoke: Path) -> None:
         assert {row["reward_model"]["ground_truth"] for rows in splits.values() for row in rows} == {None}
 
 
+@pytest.mark.guards("hint naming a missing option")
 def test_hints_name_a_wrong_choice_that_is_there(sampled: Path) -> None:
     letters: Counter[str] = Counter()
     for rows in rows_of(sampled / "mmlu_sycophancy").values():

@@ -107,6 +107,7 @@ def test_math_holds_out_of_every_category_and_pairs_within_the_split(tmp_path: P
             assert [other["extra_info"][key] for key in ("type", "level")] == kind
 
 
+@pytest.mark.guards("hint naming a missing option")
 def test_mmlu_hints_only_at_choices_that_say_something_else(tmp_path: Path) -> None:
     records = [{**MMLU, "question": f"Which is red, in case {n}?", "choices": ["a", "b", "b", "b"]} for n in range(40)]
     rows = [row for rows in build(MmluSycophancy(), tmp_path, records).values() for row in rows]
@@ -114,6 +115,7 @@ def test_mmlu_hints_only_at_choices_that_say_something_else(tmp_path: Path) -> N
     assert {row["reward_model"]["actual_ground_truth"] for row in rows} == {"B"}
 
 
+@pytest.mark.guards("order-dependent RNG")
 def test_a_rows_hint_depends_on_no_other_row(tmp_path: Path) -> None:
     records = [{**MMLU, "question": f"Which is red, in case {n}?", "choices": list("abcd")} for n in range(60)]
     hints = []

@@ -69,6 +69,7 @@ def test_validation_tells_the_main_reward_apart_from_the_fused_one(job: tuple[Pa
         assert line["val-core/hinted_arithmetic/final_reward/mean@1"] != means["reward"]
 
 
+@pytest.mark.guards("row sums for means")
 def test_metrics_are_those_of_the_rows(job: tuple[Path, str]) -> None:
     folder, _ = job
     for step, line in steps(folder).items():
@@ -95,6 +96,7 @@ def test_metrics_are_those_of_the_rows(job: tuple[Path, str]) -> None:
         assert line["training/rollout_probs_diff_max"] < 1e-4, "the engine has the trainer's weights"
 
 
+@pytest.mark.guards("exactly one classmate asserted")
 def test_every_row_tells_its_story(job: tuple[Path, str], world: World) -> None:
     folder, _ = job
     tokenizers = [AutoTokenizer.from_pretrained(path) for path in world.classmates]

@@ -56,6 +56,7 @@ def test_without_a_thread_of_its_own_batches_run_where_they_are_asked(
     here.close()
 
 
+@pytest.mark.guards("one padded forward for everything")
 @pytest.mark.parametrize(("limit", "batches"), [({"max_batch_size": 6}, 4), ({"max_batch_tokens": 12 * (10 + 12)}, 2)])
 def test_batch_size_and_token_budget_are_kept(model_path: Path, limit: dict[str, Any], batches: int) -> None:
     engine = HFEngine.from_config(EngineConfig(model_path=str(model_path), batch_wait_s=0.05, **limit))
@@ -65,6 +66,7 @@ def test_batch_size_and_token_budget_are_kept(model_path: Path, limit: dict[str,
     assert all(len(output.token_ids) == 12 for output in outputs)
 
 
+@pytest.mark.guards("broad except hiding generation errors")
 def test_a_row_that_breaks_the_batch_fails_alone(engine: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     forward = engine.model.forward
 

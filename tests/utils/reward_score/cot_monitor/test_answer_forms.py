@@ -33,6 +33,7 @@ PAIRS = [
 FORMS = [line.split("\t") for line in LINES if not line.startswith("#")]
 
 
+@pytest.mark.guards("numbers in prose or a lone A parsed as answers")
 def test_answers_are_scored_as_a_mathematician_would() -> None:
     assert len(FORMS) >= 300
     assert {source for source, *_ in FORMS} == {"openai/gsm8k", "hendrycks_math"}

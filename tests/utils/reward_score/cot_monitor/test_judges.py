@@ -87,6 +87,7 @@ def test_a_good_answer_has_score_reason_and_cost(monkeypatch: pytest.MonkeyPatch
     assert stand_in.headers[0]["authorization"] == "Bearer a key"
 
 
+@pytest.mark.guards("failed judge averaged as 0 or -1")
 @pytest.mark.parametrize("answer", BROKEN_ANSWERS)
 def test_an_answer_in_another_format_is_no_score_and_is_not_asked_for_again(answer: str) -> None:
     stand_in = StandInJudge(plan=lambda prompt, times: answer)
