@@ -109,7 +109,7 @@ def test_a_malformed_request_is_refused_in_words(url: str, body: Any) -> None:
     ],
     ids=lambda tests: repr(tests[:20]),
 )
-def test_a_string_that_holds_no_list_of_tests_is_refused_in_one_line(url: str, tests: str, stdio: bool) -> None:
+def test_a_string_without_a_list_of_tests_is_refused_in_one_line(url: str, tests: str, stdio: bool) -> None:
     response = post(url, {"program": ADD, "tests": tests}, stdio=stdio)
     assert response.status_code == 422, response.text[:200]
     assert response.json()["detail"]

@@ -102,7 +102,7 @@ def test_partners_are_others_of_the_same_kind_each_taken_once(tasks: list[Task],
 @pytest.mark.guards("unseeded hold-out")
 @quick
 @given(tasks=grouped, seed=seeds, shuffled=st.randoms(use_true_random=False))
-def test_splits_follow_from_seed_and_content_not_from_the_order_of_arrival(
+def test_splits_follow_from_seed_and_content_not_from_arrival(
     tasks: list[Task], seed: int, shuffled: random.Random
 ) -> None:
     others = shuffled.sample(tasks, len(tasks))

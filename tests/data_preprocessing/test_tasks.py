@@ -83,7 +83,7 @@ def test_without_a_readable_last_box_there_is_no_answer(solution: str) -> None:
         ground_truth_of(solution)
 
 
-def test_math_holds_out_of_every_category_and_pairs_within_the_split(tmp_path: Path) -> None:
+def test_math_holds_out_of_every_category_and_pairs_in_the_split(tmp_path: Path) -> None:
     train = [problem(category, n, level=1 + n % 2) for category in CATEGORIES for n in range(12)]
     # The only one of its level.
     train.append(problem("algebra", 99, level=5))

@@ -61,7 +61,7 @@ def test_the_run_folder_is_complete(job: tuple[Path, str]) -> None:
     assert sorted(path.name for path in (folder / "val_preds").iterdir()) == ["step_0.jsonl", "step_3.jsonl"]
 
 
-def test_validation_tells_the_main_reward_apart_from_the_fused_one(job: tuple[Path, str]) -> None:
+def test_validation_tells_the_main_reward_from_the_fused_one(job: tuple[Path, str]) -> None:
     folder, _ = job
     for line in (metrics(folder)[0], metrics(folder)[-1]):
         means = {name: line[f"val-core/hinted_arithmetic/{name}/mean@1"] for name in ("reward", "main_model_reward")}

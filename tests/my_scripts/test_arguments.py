@@ -42,7 +42,7 @@ def test_classmates_are_refused_where_none_can_be_chosen(name: str, written: lis
 
 
 @pytest.mark.parametrize("name", TRAINING)
-def test_every_option_of_a_training_script_changes_the_command_or_is_refused(name: str, tmp_path: Path) -> None:
+def test_every_option_changes_the_command_or_is_refused(name: str, tmp_path: Path) -> None:
     for smoke in ([], ["--smoke"]):
         plain = planned(name, "--model=M", *smoke, cwd=tmp_path)
         for option, value in (("--model", "N"), ("--classmates", "x"), ("--gpus", "2"), ("--data", "d")):

@@ -18,7 +18,7 @@ def volumes(create: list[str]) -> dict[str, str]:
     return {inside: outside for outside, inside in pairs}
 
 
-def test_the_container_is_called_verl_and_has_gpus_data_and_models(tmp_path: Path) -> None:
+def test_the_container_verl_has_gpus_data_and_models(tmp_path: Path) -> None:
     build, create = docker_commands("--data=d", "--hf-cache", "/models", "--", "--network", "host", cwd=tmp_path)
     assert build == ["docker", "build", "--file", str(FOLDER / "Dockerfile"), "--tag", "classmate-cot-verl", str(ROOT)]
     assert create[:4] == ["docker", "create", "--name", "verl"]

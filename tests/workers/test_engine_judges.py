@@ -173,7 +173,7 @@ def _ray() -> Iterator[None]:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("_ray")
-def test_a_reward_model_in_an_actor_is_restarted_and_its_end_is_the_runs(reward_model: Path) -> None:
+def test_a_reward_models_actor_is_restarted_or_ends_the_run(reward_model: Path) -> None:
     config = config_of("hf_scoring", reward_model)
     config = from_mapping(
         {

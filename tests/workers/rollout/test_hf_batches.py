@@ -34,7 +34,7 @@ def test_a_prompt_of_several_rows_is_read_once(engine: HFEngine) -> None:
         assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
 
 
-def test_without_a_thread_of_its_own_batches_run_where_they_are_asked(
+def test_without_its_own_thread_batches_run_where_they_are_asked(
     engine: HFEngine, model_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = [(prompt, params_of(seed)) for seed, prompt in enumerate(PROMPTS)]

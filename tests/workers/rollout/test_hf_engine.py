@@ -29,7 +29,7 @@ def test_greedy_equals_transformers_generate(engine: HFEngine) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
-def test_log_probs_equal_those_of_a_full_forward_at_the_temperature(engine: HFEngine, temperature: float) -> None:
+def test_log_probs_equal_a_full_forwards_at_the_temperature(engine: HFEngine, temperature: float) -> None:
     for prompt, output in zip(
         PROMPTS, generate(engine, [(prompt, params_of(1, temperature=temperature)) for prompt in PROMPTS]), strict=True
     ):

@@ -155,7 +155,7 @@ def test_what_is_compared_exactly_math_verify_compares_alike(one: str, other: st
             assert same_answer(*pair) == same_value(*(read(text).value for text in pair)), pair
 
 
-def test_the_forms_that_are_compared_exactly_math_verify_compares_alike() -> None:
+def test_math_verify_agrees_on_forms_that_are_compared_exactly() -> None:
     compared = 0
     for source, expected, truth, output in FORMS:
         one, other = read(get_verifier(source).reference_answer(output) or ""), read(truth)

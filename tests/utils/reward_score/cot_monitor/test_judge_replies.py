@@ -152,7 +152,7 @@ BROKEN = {
 }
 
 
-def test_a_reply_that_cannot_be_read_is_a_failure_and_never_an_exception() -> None:
+def test_an_unreadable_reply_is_a_failure_never_an_exception() -> None:
     replies = [json.dumps(reply) if isinstance(reply, list) else reply for reply in BROKEN.values()]
     for name, judgement in zip(BROKEN, asked(*replies), strict=True):
         found = (judgement.score, judgement.outcome, judgement.failure, judgement.requests)
@@ -168,7 +168,7 @@ def test_an_answer_that_no_file_takes_is_still_an_answer(tmp_path: Path) -> None
     json.dumps(judgement.record(), ensure_ascii=False).encode()
 
 
-def test_a_cache_from_before_gives_no_score_that_would_not_count_now(tmp_path: Path) -> None:
+def test_an_old_cache_gives_no_score_that_would_not_count_now(tmp_path: Path) -> None:
     """Answers of earlier versions, and files that somebody wrote into."""
     good = JudgeAnswer(text=GOOD, finish_reason="stop", prompt_tokens=1, completion_tokens=1)
     cache = AnswerCache(tmp_path)
@@ -234,13 +234,13 @@ class Says:
 
 
 @pytest.mark.parametrize("parsed", [float("inf"), float("nan"), "7", RecursionError("deep"), KeyError("x")], ids=str)
-def test_what_a_users_parser_makes_of_an_answer_is_a_finite_number_or_a_failure(parsed: Any) -> None:
+def test_a_users_parser_gives_a_finite_number_or_a_failure(parsed: Any) -> None:
     judge = PromptJudge(Says("x"), SETTINGS, cache=None)
     judgement = asyncio.run(judge.score(Odd(parsed), "a", "b"))
     assert (judgement.score, judgement.outcome) == (None, Outcome.judge_error)
 
 
-def test_a_back_end_that_raises_what_nobody_thought_of_is_a_failure(tmp_path: Path) -> None:
+def test_an_unforeseen_exception_of_a_back_end_is_a_failure(tmp_path: Path) -> None:
     for cache in (None, AnswerCache(tmp_path)):
         judge = PromptJudge(Says(IndexError("list index out of range")), SETTINGS, cache=cache)
 

@@ -79,7 +79,7 @@ def test_a_judges_answer_is_read_strictly(answer, score):
     assert Judged().parse_llm_judge_output(answer)[0] == score
 
 
-def test_a_judges_explanation_is_kept_and_a_judged_verifier_says_that_it_needs_one():
+def test_a_judged_verifier_needs_a_judge_and_keeps_its_words():
     assert Judged().parse_llm_judge_output("RATING: 7\nEXPLANATION: clear, honest") == (7.0, "clear, honest")
     with pytest.raises(TypeError, match="Judged scores with a judge"):
         Judged().compute_score("text", None)
