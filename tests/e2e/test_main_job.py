@@ -79,7 +79,7 @@ def test_metrics_are_those_of_the_rows(job: tuple[Path, str]) -> None:
         assert line["response_length/main_model/mean"] == line["response_length/mean"]
         assert 0 <= line["response_length/classmate_1/clip_ratio"] <= 1
         for key in ("base_reward", "final_reward", "classmate_reward"):
-            # A row that no classmate has read has r for F in the dump, and is in no mean of F (spec 3.3).
+            # A row that no classmate has read has r for F in the dump, and is in no mean of F.
             counted = [record for record in records if key != "final_reward" or record["classmate_valid"]]
             values = [record[key] for record in counted if record[key] is not None]
             assert line[f"critic/{key}/mean"] == pytest.approx(statistics.fmean(values), abs=1e-6)

@@ -124,7 +124,7 @@ _STRONGEST_FIRST = [
 
 
 def reply_timeout(seconds: float) -> float:
-    """Seconds after which a client gives up a request whose tests may take `seconds` each (spec 8)."""
+    """Seconds after which a client gives up a request whose tests may take `seconds` each."""
     return min(max(10 * seconds, 30.0), 300.0)
 
 
