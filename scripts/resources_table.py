@@ -74,7 +74,7 @@ def save(folder: Path, name: str, config: dict[str, Any]) -> Path:
 
 
 def readme_config(policy: Path, classmates: list[Path]) -> DictConfig:
-    """The config of the README's command, as far as a plan hangs on it."""
+    """The config of the README's command, as far as a plan depends on it."""
     names = ",".join(map(str, classmates))
     overrides = [
         "hardware=gpu",

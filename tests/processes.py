@@ -14,13 +14,15 @@ from typing import Any
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        *(
-            "verl.trainer.run.launch",
-            "verl.trainer.preflight",
-            "verl.trainer.ppo.utils",
-            "verl.trainer.hosting.host_classmates",
-        ),
-        *("verl.utils.reward_score.cot_monitor.judges.cache", "pytest", "fastapi", "uvicorn", "openai"),
+        "verl.trainer.run.launch",
+        "verl.trainer.preflight",
+        "verl.trainer.ppo.utils",
+        "verl.trainer.hosting.host_classmates",
+        "verl.utils.reward_score.cot_monitor.judges.cache",
+        "pytest",
+        "fastapi",
+        "uvicorn",
+        "openai",
     ]
 )
 

@@ -66,7 +66,7 @@ CLAIMS = {
     ],
     r"python3\.11 -m venv .*": ["tests/test_install.py::test_find_python_prefers_what_was_activated_last"],
     r"bash my_scripts/prepare_data\.sh --(smoke|local_dir .*)": [
-        "tests/data_preprocessing/test_prepare_data.py::test_smoke_makes_every_set_twice_over_without_a_word_of_complaint",
+        "tests/data_preprocessing/test_prepare_data.py::test_smoke_makes_every_set_twice_without_complaint",
         "tests/data_preprocessing/test_prepare_data.py::test_samples_give_the_recorded_rows",
     ],
     r"bash my_scripts/\S*qwen3\S*\.sh --smoke( debug=true)?": [
@@ -78,7 +78,7 @@ CLAIMS = {
     ],
     r"bash my_scripts/merge_fsdp_ckpts\.sh RUN.*": [
         "tests/e2e/test_script_pipeline.py::test_from_warmup_to_a_model_that_generates",
-        "tests/my_scripts/test_scripts.py::test_merge_says_what_it_lacks",
+        "tests/my_scripts/test_merging.py::test_merge_says_what_it_lacks",
     ],
     r"uvicorn verl\.code_utils\.api:app .*": ["tests/code_utils/test_api.py::test_the_documented_command"],
     r"python -m verl\.code_utils\.api .*": ["tests/code_utils/test_settings.py"],

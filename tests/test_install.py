@@ -238,7 +238,7 @@ def test_find_python_prefers_what_was_activated_last(tmp_path: Path) -> None:
     assert only_conda.stdout.strip() == f"{tmp_path}/conda/bin/python"
 
 
-def test_an_active_environment_without_python_is_an_error_in_one_line(tmp_path: Path) -> None:
+def test_an_environment_without_python_is_an_error_in_one_line(tmp_path: Path) -> None:
     result = shell("install.sh", CONDA_PREFIX=str(tmp_path))
     assert result.returncode == 1
     assert "conda install python=3.11" in result.stderr

@@ -1,7 +1,7 @@
 """What went wrong in the code that this project replaces, and the tests which show that it cannot happen here.
 
-Spec 12, the lines about signal, seeds, engineering, data and the sandbox. A failure mode has tests in the files of what
-it is about, which `ELSEWHERE` names, or a short one below. Monitors have their own.
+A test that guards against a failure mode stands in the file of what it is about, or below, and names the mode in its
+marker: `@pytest.mark.guards("empty text scored")`.
 """
 
 import ast
@@ -32,172 +32,82 @@ THINK = CotMarkers(start="<think>", end="</think>")
 LOGIT = RewardScale(direction="maximize", low=None, high=None, threshold=0.25)
 BINARY = RewardScale()
 
-_ADVANTAGE = "tests/trainer/ppo/advantage/test_advantage.py"
-_SCORING = "tests/classmate/test_scoring.py"
-_LOOP = "tests/experimental/agent_loop/test_classmate_agent_loop.py"
-_MANAGER = "tests/workers/reward_manager/test_classmate_cot.py"
-_SANDBOX = "tests/code_utils"
-_MAIN_JOB = "tests/e2e/test_main_job.py"
-
-ELSEWHERE = {
-    "classmate term without gradient": [
-        "tests/trainer/ppo/test_actor_gradient.py::test_the_classmates_weight_changes_the_actors_gradient",
-    ],
-    "CoT mask zeroing all other tokens": [
-        "tests/trainer/ppo/test_actor_gradient.py::test_in_partial_mode_only_cot_tokens_carry_the_classmates_advantage",
-        f"{_ADVANTAGE}::test_classmate_advantage_only_where_tokens_were_handed_over",
-    ],
-    "statistics per micro-batch": [f"{_ADVANTAGE}::test_row_order_does_not_matter"],
-    "two scales in one sequence": [f"{_ADVANTAGE}::test_gdpo_of_the_worked_example"],
-    "weight or condition ignored": [
-        f"{_ADVANTAGE}::test_doubling_the_weight_doubles_the_classmate_share",
-        f"{_SCORING}::test_condition_table",
-        f"{_SCORING}::test_fusion",
-        f"{_MANAGER}::test_weights_of_classmates_and_of_the_format_count",
-    ],
-    "undocumented default estimator": [
-        "tests/classmate/test_config.py::test_every_field_is_documented_in_the_yaml",
-        "tests/classmate/test_config.py::test_defaults_of_the_yaml_are_the_defaults_of_the_code",
-    ],
-    "correctness by sign on 1-10 scores": [f"{_SCORING}::test_condition_table"],
-    "sign flip rewarding an invalid score": [f"{_SCORING}::test_a_failed_judge_excludes_the_row"],
-    "failed judge averaged as 0 or -1": [
-        "tests/e2e/test_judges.py::test_one_process_trains_on_a_faulty_judge",
-        "tests/utils/reward_score/cot_monitor/test_judges.py::test_an_answer_in_another_format_is_no_score_and_is_not_asked_for_again",
-        f"{_SCORING}::test_missing_samples_are_left_out_never_zero",
-        f"{_SCORING}::test_a_score_that_is_no_number_is_a_judge_error",
-        f"{_ADVANTAGE}::test_failed_and_padding_rows_touch_nothing",
-        f"{_MANAGER}::test_a_score_that_is_no_number_is_a_failure_of_the_judge",
-    ],
-    "empty text scored": [
-        "tests/classmate/test_prompts.py::test_answer",
-        f"{_MANAGER}::test_the_number_in_a_thought_is_no_answer",
-        "tests/utils/reward_score/cot_monitor/test_verifiers.py::test_nothing_to_score_is_none_not_zero",
-    ],
-    "unfinished CoT closed and rewarded": [
-        "tests/classmate/test_prompts.py::test_which_cots_are_handed_over",
-        "tests/classmate/test_views.py::test_nobody_is_asked_about_a_thought_that_is_none",
-        f"{_LOOP}::test_without_a_whole_thought_nobody_is_asked",
-    ],
-    "row sums for means": [f"{_MAIN_JOB}::test_metrics_are_those_of_the_rows"],
-    "response_mask overwritten before metrics": [
-        "tests/e2e/test_estimators.py::test_the_loss_counts_a_part_of_the_tokens_and_metrics_all",
-    ],
-    "crash on an empty CoT": [
-        "tests/classmate/test_cot.py::test_empty_cot_hands_over_nothing",
-        f"{_LOOP}::test_without_a_whole_thought_nobody_is_asked",
-    ],
-    "same seed for every step and row": [
-        "tests/classmate/test_seeds.py::test_distinct_in_every_argument_and_in_range",
-        f"{_LOOP}::test_seeds_follow_from_run_step_row_and_rollout",
-        "tests/workers/test_row_judge.py::test_every_request_of_a_row_has_a_seed_of_its_own",
-    ],
-    "validation settings ignored": [
-        f"{_LOOP}::test_validation_asks_as_val_kwargs_say",
-        "tests/classmate/test_config.py::test_sampling_of_training_and_validation_differ",
-        "tests/classmate/test_views.py::test_validation_cuts_at_fixed_places",
-    ],
-    "baseline and classmate validation curves on different quantities": [
-        "tests/e2e/test_baseline.py::test_classmates_measure_but_do_not_train",
-        f"{_LOOP}::test_the_baseline_asks_in_validation_only",
-    ],
-    "fixed 0.8 memory for each of M engines": [
-        "tests/trainer/preflight/test_preflight.py::test_engines_awake_side_by_side_share_a_gpu",
-        "tests/trainer/preflight/test_preflight.py::test_more_than_a_whole_gpu_is_refused_with_the_keys",
-    ],
-    "broad except hiding generation errors": [
-        "tests/workers/test_classmate_workers.py::test_requests_and_their_outcomes",
-        "tests/workers/rollout/test_hf_engine.py::test_a_row_that_breaks_the_batch_fails_alone",
-        f"{_MANAGER}::test_a_function_that_raises_fails_its_rows_and_not_the_run",
-    ],
-    "markers counted as output": [
-        "tests/classmate/test_cot.py::test_closed_thought",
-        "tests/classmate/test_cot.py::test_tokens_merged_with_a_marker",
-    ],
-    "only the first sample read": [
-        "tests/workers/test_classmate_workers.py::test_one_call_brings_all_samples",
-        f"{_SCORING}::test_scores_keep_every_sample",
-    ],
-    "context and new-token budget in one key": [
-        "tests/classmate/test_config.py::test_sampling_of_training_and_validation_differ",
-    ],
-    "undefined variable with consistency off": [
-        f"{_SCORING}::test_consistency_is_a_component_of_its_own_which_no_condition_gates",
-    ],
-    "one padded forward for everything": [
-        "tests/workers/rollout/test_hf_engine.py::test_batch_size_and_token_budget_are_kept",
-    ],
-    "REMAX and async paths unpacking wrong tuples": [
-        f"{_LOOP}::test_remax_has_one_greedy_session_more",
-        "tests/e2e/test_estimators.py::test_remax_has_one_baseline_per_prompt",
-        f"{_MANAGER}::test_a_function_of_the_users_replaces_the_verifier",
-    ],
-    "exactly one classmate asserted": [
-        f"{_MAIN_JOB}::test_every_row_tells_its_story",
-        f"{_SCORING}::test_aggregation_over_samples_and_classmates",
-    ],
-    "unpickled requests": [f"{_SANDBOX}/test_api.py::test_what_is_no_json_is_refused"],
-    "guard only inside the child": [
-        f"{_SANDBOX}/test_hostile.py::test_some_of_each_kind_are_contained",
-        f"{_SANDBOX}/test_hostile.py::test_weaker_protections_contain_what_they_claim_to",
-    ],
-    "blocking async routes": [
-        f"{_SANDBOX}/test_api.py::test_health_is_answered_while_programs_run",
-        f"{_SANDBOX}/test_hostile.py::test_two_hundred_are_contained_and_health_answers_within_100_ms",
-    ],
-    "derangement of one": [
-        "tests/classmate/test_views.py::test_derangement",
-        f"{_LOOP}::test_a_batch_of_one_and_other_reward_types_have_no_partner",
-    ],
-    "unshuffled head splits": ["tests/data_preprocessing/test_behaviours.py::test_the_head_of_a_file_is_not_a_split"],
-    "--seed unused or crashing": ["tests/data_preprocessing/test_recipe.py::test_the_seed_decides"],
-    "silent reuse": [
-        "tests/data_preprocessing/test_recipe.py::test_a_second_run_changes_nothing",
-        "tests/data_preprocessing/test_recipe.py::test_other_options_are_refused_without_force",
-    ],
-    "unseeded hold-out": [
-        "tests/data_preprocessing/test_splits.py::test_held_out_tasks_are_so_many_of_each_group",
-        "tests/data_preprocessing/test_splits.py::test_splits_follow_from_seed_and_content_not_from_the_order_of_arrival",
-    ],
-    "order-dependent RNG": ["tests/data_preprocessing/test_tasks.py::test_a_rows_hint_depends_on_no_other_row"],
-    "hint naming a missing option": [
-        "tests/data_preprocessing/test_prepare_data.py::test_hints_name_a_wrong_choice_that_is_there",
-        "tests/data_preprocessing/test_tasks.py::test_mmlu_hints_only_at_choices_that_say_something_else",
-    ],
-    "substring verifier dispatch": [
-        "tests/utils/reward_score/cot_monitor/test_verifiers.py::test_unknown_source_is_one_line_that_lists_the_known_ones",
-    ],
-    "numbers in prose or a lone A parsed as answers": [
-        "tests/utils/reward_score/cot_monitor/test_verifiers.py::test_only_the_closing_sentence_gives_a_letter",
-        "tests/utils/reward_score/cot_monitor/test_answer_forms.py::test_answers_are_scored_as_a_mathematician_would",
-    ],
-    "valid zeros dropped from binary metrics": [
-        "tests/utils/reward_score/cot_monitor/test_verifiers.py::test_binary_metrics_count_valid_zeros",
-    ],
-    "hard-coded hosts, paths and organisations": [
-        "tests/test_repository.py::test_no_committed_file_names_a_machine_or_a_secret",
-    ],
-}
-"""Failure mode: tests that show it cannot happen."""
+FAILURE_MODES = (
+    "classmate term without gradient",
+    "CoT mask zeroing all other tokens",
+    "statistics per micro-batch",
+    "two scales in one sequence",
+    "weight or condition ignored",
+    "undocumented default estimator",
+    "correctness by sign on 1-10 scores",
+    "sign flip rewarding an invalid score",
+    "failed judge averaged as 0 or -1",
+    "empty text scored",
+    "unfinished CoT closed and rewarded",
+    "row sums for means",
+    "response_mask overwritten before metrics",
+    "crash on an empty CoT",
+    "same seed for every step and row",
+    "validation settings ignored",
+    "baseline and classmate validation curves on different quantities",
+    "fixed 0.8 memory for each of M engines",
+    "broad except hiding generation errors",
+    "markers counted as output",
+    "only the first sample read",
+    "context and new-token budget in one key",
+    "undefined variable with consistency off",
+    "one padded forward for everything",
+    "REMAX and async paths unpacking wrong tuples",
+    "exactly one classmate asserted",
+    "unpickled requests",
+    "guard only inside the child",
+    "blocking async routes",
+    "derangement of one",
+    "unshuffled head splits",
+    "--seed unused or crashing",
+    "silent reuse",
+    "unseeded hold-out",
+    "order-dependent RNG",
+    "hint naming a missing option",
+    "substring verifier dispatch",
+    "numbers in prose or a lone A parsed as answers",
+    "valid zeros dropped from binary metrics",
+    "hard-coded hosts, paths and organisations",
+    "logit 0 read as missing",
+    "options dropped",
+    "quadratic scans",
+    "config strings evaluated",
+    "breakpoints and bare excepts",
+    "verifier called again after it failed",
+)
+"""What went wrong, by the names under which `@pytest.mark.guards(...)` stands on tests."""
 
 
 def sources() -> list[tuple[Path, ast.Module]]:
     return [(path, ast.parse(path.read_text())) for path in sorted((ROOT / "verl").rglob("*.py"))]
 
 
-@pytest.mark.parametrize("mode", ELSEWHERE)
-def test_the_tests_of_a_failure_mode_are_there(mode: str) -> None:
-    assert ELSEWHERE[mode]
-    for name in ELSEWHERE[mode]:
-        path, _, function = name.partition("::")
-        functions = {node.name for node in ast.walk(ast.parse((ROOT / path).read_text())) if _is_function(node)}
-        assert function in functions, name
+def guarded() -> dict[str, list[str]]:
+    """The tests of each mode that a marker names."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                for mode in _guards(node):
+                    found.setdefault(mode, []).append(f"{path.relative_to(ROOT)}::{node.name}")
+    return found
 
 
-def _is_function(node: ast.AST) -> bool:
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+def _guards(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    marks = [mark for mark in function.decorator_list if isinstance(mark, ast.Call)]
+    return [ast.literal_eval(mark.args[0]) for mark in marks if ast.unparse(mark.func) == "pytest.mark.guards"]
 
 
+def test_every_failure_mode_has_a_test_that_guards_it() -> None:
+    assert sorted(guarded()) == sorted(FAILURE_MODES)
+
+
+@pytest.mark.guards("statistics per micro-batch")
 def test_statistics_span_the_batch() -> None:
     """Statistics of a micro-batch would give each half of the batch the numbers it has alone."""
     rewards = torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0])
@@ -239,6 +149,8 @@ def one_row(main: float, classmate: float, scale: RewardScale, **options: Any) -
     )
 
 
+@pytest.mark.guards("logit 0 read as missing")
+@pytest.mark.guards("valid zeros dropped from binary metrics")
 def test_a_score_of_zero_is_a_score() -> None:
     """A logit of 0 is not missing, and a valid 0 is not dropped from means."""
     row = one_row(0.0, 0.0, LOGIT)
@@ -258,6 +170,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.guards("options dropped")
 def test_no_option_is_dropped() -> None:
     """Each is read somewhere as an attribute; a key that nothing reads would be accepted and ignored."""
     read = {
@@ -301,6 +214,7 @@ class Counting:
         return self._tokenizer.decode(ids, **options)
 
 
+@pytest.mark.guards("quadratic scans")
 @pytest.mark.parametrize("make", [byte_bpe, text_bpe], ids=["single token markers", "markers of several tokens"])
 def test_no_quadratic_scans(make: Any) -> None:
     """A response of ten times the tokens is decoded about ten times as much, wherever the thought ends or is cut."""
@@ -319,6 +233,7 @@ def test_no_quadratic_scans(make: Any) -> None:
     assert many < 60 * long
 
 
+@pytest.mark.guards("config strings evaluated")
 def test_config_strings_are_never_evaluated(tmp_path: Path) -> None:
     mark = tmp_path / "evaluated"
     attack = f"__import__('pathlib').Path({str(mark)!r}).touch()"
@@ -332,6 +247,7 @@ def test_config_strings_are_never_evaluated(tmp_path: Path) -> None:
     assert not {(path, name) for path, name in called if name in ("eval", "exec", "literal_eval")}
 
 
+@pytest.mark.guards("breakpoints and bare excepts")
 def test_no_breakpoints_and_no_bare_excepts() -> None:
     for path, tree in sources():
         assert not set(_called(tree)) & {"breakpoint", "set_trace"}, path
@@ -346,6 +262,7 @@ def _called(tree: ast.Module) -> list[str]:
     return names + [call.attr for call in calls if isinstance(call, ast.Attribute) and call.attr != "eval"]
 
 
+@pytest.mark.guards("verifier called again after it failed")
 def test_a_failing_verifier_is_asked_once() -> None:
     """A second call might cost money, or succeed and hide the failure."""
     asked: list[str] = []
@@ -367,6 +284,7 @@ def test_a_failing_verifier_is_asked_once() -> None:
     assert math.isnan(scored.scores.classmate_score)
 
 
+@pytest.mark.guards("context and new-token budget in one key")
 def test_context_and_budget_are_two_keys() -> None:
     """A longer answer takes nothing from the prompt unless both are said to share a context."""
     for tokens in (16, 512):

@@ -59,7 +59,7 @@ def test_a_test_that_hangs_fails_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_hangs.py").write_text(HANGS)
     mark = uuid4().hex
     result = subprocess.run(
-        [*(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"), "test_hangs.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_hangs.py"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "HANGING_TESTS": mark},
         capture_output=True,

@@ -51,6 +51,7 @@ def test_shell_scripts_stop_at_the_first_error() -> None:
     assert not [path for path in shell_scripts() if "set -euo pipefail" not in text_of(path)]
 
 
+@pytest.mark.guards("hard-coded hosts, paths and organisations")
 def test_no_committed_file_names_a_machine_or_a_secret() -> None:
     found = []
     for path in committed():
@@ -69,6 +70,46 @@ def test_ruff_is_clean(command: list[str]) -> None:
     python_files = [str(path) for path in committed() if path.suffix == ".py"]
     result = subprocess.run([sys.executable, "-m", *command, *python_files], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def anchors(document: Path) -> set[str]:
+    """Those that GitHub gives the headings of a page."""
+    text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_anchors_that_files_name_are_headings() -> None:
+    named = {
+        (match[1], match[2]) for path in committed() for match in re.finditer(r"(docs/\w+\.md)#([\w-]+)", text_of(path))
+    }
+    assert named
+    assert not [f"{page}#{anchor}" for page, anchor in named if anchor not in anchors(ROOT / page)]
+
+
+def functions() -> list[tuple[str, str]]:
+    """Every function of a test file, as (file, name)."""
+    files = [path for path in committed() if path.suffix == ".py" and path.is_relative_to(ROOT / "tests")]
+    trees = {str(path.relative_to(ROOT)): ast.parse(text_of(path)) for path in files}
+    return [
+        (name, node.name) for name, tree in trees.items() for node in ast.walk(tree) if hasattr(node, "decorator_list")
+    ]
+
+
+def test_names_of_tests_have_60_characters_at_most() -> None:
+    assert not [f"{file}::{name}" for file, name in functions() if name.startswith("test_") and len(name) > 60]
+
+
+def test_no_list_is_packed_with_starred_literals() -> None:
+    """`["a", *("b", "c")]` is `["a", "b", "c"]`, written so that a formatter leaves several in a line."""
+    packed = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in committed()
+        if path.suffix == ".py"
+        for node in ast.walk(ast.parse(text_of(path)))
+        if isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple | ast.List)
+    ]
+    assert not packed
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").glob("**/*.py")), ids=lambda path: path.stem)

@@ -54,6 +54,7 @@ def test_committed_yaml_is_generated() -> None:
     assert BASE_YAML.read_text() == render_base_yaml(), "run `python -m verl.classmate.config --write`"
 
 
+@pytest.mark.guards("undocumented default estimator")
 def test_every_field_is_documented_in_the_yaml() -> None:
     text = render_base_yaml()
     for cls in (ClassmateRewardModelConfig, AlgorithmConfig):
@@ -62,6 +63,7 @@ def test_every_field_is_documented_in_the_yaml() -> None:
         assert all(doc.split()[0] in text for doc in docs.values())
 
 
+@pytest.mark.guards("undocumented default estimator")
 def test_defaults_of_the_yaml_are_the_defaults_of_the_code(composed) -> None:
     config = composed([f"{NODE}.self_play_model=null"])
     assert from_mapping(config.reward_model, require_classmates=False) == ClassmateRewardModelConfig()
@@ -142,6 +144,8 @@ def test_markers_fall_back_to_the_main_models() -> None:
     assert from_mapping(reward_options()).markers == CotMarkers(start="<think>", end="</think>")
 
 
+@pytest.mark.guards("validation settings ignored")
+@pytest.mark.guards("context and new-token budget in one key")
 def test_sampling_of_training_and_validation_differ() -> None:
     generation = from_mapping(
         reward_options() | {"classmate_generation_configs": {"num_return_sequences": 3, "temperature": 0.5}}

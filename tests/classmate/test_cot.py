@@ -22,6 +22,7 @@ def decode(tokenizer, ids) -> str:
     return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
+@pytest.mark.guards("markers counted as output")
 @pytest.mark.parametrize("name", ["byte_bpe", "character_bpe"])
 def test_closed_thought(name: str) -> None:
     tokenizer = TOKENIZERS[name]()
@@ -85,6 +86,7 @@ def test_marker_written_in_other_tokens_than_its_own() -> None:
     assert decode(tokenizer, ids[span.start : span.end]) == "3 + 4"
 
 
+@pytest.mark.guards("markers counted as output")
 def test_tokens_merged_with_a_marker() -> None:
     tokenizer = merging_bpe()
     ids = encode(tokenizer, "<think>\nTom has 2 apples and gets 3 more, so 2 + 3 = 5.</think>\n\nThe answer is 5.")
@@ -185,6 +187,7 @@ def test_tokens_that_the_loss_counts(response: str, cot_only: str, output_only: 
     assert counted("output_only") == output_only
 
 
+@pytest.mark.guards("crash on an empty CoT")
 def test_empty_cot_hands_over_nothing() -> None:
     tokenizer = byte_bpe()
     for response in ("<think></think>7", "7"):

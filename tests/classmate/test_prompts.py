@@ -127,6 +127,7 @@ def test_template_that_refuses_a_role() -> None:
         tokenizer.chat_template = CHATML
 
 
+@pytest.mark.guards("empty text scored")
 @pytest.mark.parametrize(
     ("continuation", "closed", "markers", "expected"),
     [
@@ -147,6 +148,7 @@ def test_answer(continuation: str, closed: bool, markers: CotMarkers | None, exp
         assert answer(ids, closed=closed, markers=markers, tokenizer=tokenizer) == (expected, outcome)
 
 
+@pytest.mark.guards("unfinished CoT closed and rewarded")
 def test_which_cots_are_handed_over() -> None:
     def span(response: str) -> CotSpan:
         return locate(byte_bpe().encode(response, add_special_tokens=False), byte_bpe(), THINK)

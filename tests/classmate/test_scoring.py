@@ -121,6 +121,8 @@ def test_directed(scale: RewardScale, raw: float, expected: float, lowest: float
     assert scale.lowest == lowest
 
 
+@pytest.mark.guards("weight or condition ignored")
+@pytest.mark.guards("correctness by sign on 1-10 scores")
 @pytest.mark.parametrize(
     ("scale", "main", "is_correct"),
     [
@@ -152,6 +154,7 @@ def test_own_threshold_replaces_the_verifiers() -> None:
     assert row(6.0, scale=RATING, main_correct_threshold=7.0).gamma == 0
 
 
+@pytest.mark.guards("exactly one classmate asserted")
 def test_aggregation_over_samples_and_classmates() -> None:
     scores = row(scores=[[1.0, 0.0], [1.0, 1.0]], use_classmate_main_cond="always")
     assert scores.classmate_score == 0.75
@@ -160,6 +163,7 @@ def test_aggregation_over_samples_and_classmates() -> None:
     assert row(scores=[[1.0, 0.0], [1.0, 1.0]], classmate_aggregation="max").classmate_score == 1.0
 
 
+@pytest.mark.guards("failed judge averaged as 0 or -1")
 def test_missing_samples_are_left_out_never_zero() -> None:
     part = row(scores=[[1.0, Outcome.timeout], [Outcome.engine_error, 0.0]])
     assert part.classmate_score == 0.5
@@ -172,6 +176,7 @@ def test_missing_samples_are_left_out_never_zero() -> None:
     assert none.final_reward == none.base_reward == 1.0
 
 
+@pytest.mark.guards("failed judge averaged as 0 or -1")
 @pytest.mark.parametrize("bad", [math.nan, math.inf, None])
 def test_a_score_that_is_no_number_is_a_judge_error(bad: float | None) -> None:
     scores = row(scores=[[bad, 1.0]])
@@ -189,6 +194,7 @@ def test_requests_that_were_never_made_count_as_excluded() -> None:
     assert not scores.classmate_valid
 
 
+@pytest.mark.guards("weight or condition ignored")
 @pytest.mark.parametrize(
     ("fusion", "weight", "condition", "main", "expected"),
     [
@@ -240,6 +246,7 @@ def test_not_answering_never_pays(outcome: Outcome) -> None:
         row(None, main_outcome=outcome, scale=LOGIT)
 
 
+@pytest.mark.guards("sign flip rewarding an invalid score")
 @pytest.mark.parametrize("outcome", [Outcome.judge_error, Outcome.timeout, Outcome.engine_error])
 def test_a_failed_judge_excludes_the_row(outcome: Outcome) -> None:
     for condition in ("always", "neg_classmate_when_main_incorrect"):
@@ -328,6 +335,7 @@ def test_metrics_count_failures_and_skip_them_in_means() -> None:
     assert aggregate_metrics([]) == {}
 
 
+@pytest.mark.guards("only the first sample read")
 def test_scores_keep_every_sample() -> None:
     scores = row(scores=[[1.0, 0.0], [Outcome.timeout, 10.0]], scale=SYCOPHANCY)
     np.testing.assert_equal(scores.raw_scores_VMS, [[[1.0, 0.0], [math.nan, 10.0]]])
@@ -411,6 +419,7 @@ def test_segments_sum_to_the_whole(data: st.DataObject, m: int, s: int, k: int, 
     assert scores.classmate_score == pytest.approx(totals[0] - totals[-1], abs=1e-9)
 
 
+@pytest.mark.guards("undefined variable with consistency off")
 def test_consistency_is_a_component_of_its_own_which_no_condition_gates() -> None:
     options = {"add_consistency_reward": True, "consistency_reward_weight": 0.5}
     options["use_classmate_main_cond"] = "no_classmate_when_main_incorrect"

@@ -101,6 +101,7 @@ def test_random_cuts_follow_from_the_rows_seed(kind: str) -> None:
     assert all(0.2 < rate <= 0.4 for rate in low)
 
 
+@pytest.mark.guards("validation settings ignored")
 @pytest.mark.parametrize("kind", RANDOM)
 def test_validation_cuts_at_fixed_places(kind: str) -> None:
     shown = [show(classmate_reward_type=kind, seed=seed, validate=True) for seed in range(9)]
@@ -147,6 +148,7 @@ def test_the_whole_response_is_an_example_for_another_question(kind: str) -> Non
     assert (alone.outcome, alone.views) == (Outcome.no_partner, ())
 
 
+@pytest.mark.guards("unfinished CoT closed and rewarded")
 @pytest.mark.parametrize(
     ("text", "outcome"),
     [
@@ -188,6 +190,7 @@ def test_similar_partner_is_the_rows_own() -> None:
     assert similar_partner("a", {"ground_truth": "9", "paired_similar_q": None}) is None
 
 
+@pytest.mark.guards("derangement of one")
 @given(n=st.integers(0, 60), seed=st.integers(0, 2**31 - 1))
 @quick
 def test_derangement(n: int, seed: int) -> None:

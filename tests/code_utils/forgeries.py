@@ -89,7 +89,7 @@ FORGERIES: dict[str, tuple[str, str]] = {
         "assert abs(f(1) - 2.5) == 1",
     ),
     "names before they are asked for": (
-        "give(['value', [[[], None]], ['dict', ['f', ['mine', 0], 'abs', ['mine', 1]], None], ''])\npeer._ours += [lambda x: 9.0, lambda x: 1]",
+        "give(['value', [[[], None]], ['dict', ['f', ['mine', 0], 'abs', ['mine', 1]], None], ''])\npeer.objects.ours += [lambda x: 9.0, lambda x: 1]",
         "assert abs(f(1) - 2.5) == 1",
     ),
     "a built-in function where only a module is asked for": (

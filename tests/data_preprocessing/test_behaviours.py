@@ -28,7 +28,7 @@ def questions(splits: dict[str, list[dict]]) -> dict[int, str]:
     return {row["extra_info"]["index"]: row["prompt"][-1]["content"] for rows in splits.values() for row in rows}
 
 
-def test_three_shapes_of_instructions_are_read_and_others_reported(
+def test_three_shapes_of_instructions_are_read_others_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records = [
@@ -84,7 +84,7 @@ def test_the_behaviour_becomes_the_data_source_and_nothing_else(tmp_path: Path, 
     assert questions(splits) == questions(build(HelpfulInstructions(), tmp_path / "plain", records))
 
 
-def test_in_the_files_order_the_splits_are_cut_where_the_spec_says(tmp_path: Path) -> None:
+def test_in_file_order_splits_are_cut_at_their_fixed_places(tmp_path: Path) -> None:
     splits = build(
         HelpfulInstructions(), tmp_path, [{"prompt": f"Say {n}."} for n in range(11_300)], "--split_order", "file"
     )
@@ -101,6 +101,7 @@ def test_in_the_files_order_the_splits_are_cut_where_the_spec_says(tmp_path: Pat
     assert manifest["left_out"] == {"broken": 0, "repeated": 0, "nearly_repeated": 0, "not_needed": 900}
 
 
+@pytest.mark.guards("unshuffled head splits")
 def test_the_head_of_a_file_is_not_a_split(tmp_path: Path) -> None:
     total = sum(SIZES.values())
     splits = build(HelpfulInstructions(), tmp_path, [{"prompt": f"Say {n}."} for n in range(2 * total)])

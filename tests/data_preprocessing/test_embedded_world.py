@@ -33,7 +33,7 @@ def world(tmp_path_factory):
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_tokenizers_lose_no_text_and_keep_digits_and_markers_single(algorithm):
+def test_tokenizers_lose_no_text_and_split_no_digits_or_markers(algorithm):
     texts = [p.prompt for p in hinted_arithmetic.iter_problems(seed=0, split="train", count=300)]
     tokenizer = train_tokenizer(algorithm, texts, vocab_size=400)
     for text in ["Tom has 47 apples.", "1,234.5\n\n\ttab  two", "Ünïcödé 中文 \N{GRINNING FACE}", "", " lead"]:

@@ -117,7 +117,7 @@ def test_samples_give_the_recorded_rows(sampled: Path) -> None:
         assert recorded == found == said, folder.name
 
 
-def test_a_set_without_a_sample_gives_the_recorded_rows_of_a_file_in_its_shape(smoke: Path) -> None:
+def test_a_file_in_a_sets_shape_gives_the_recorded_rows(smoke: Path) -> None:
     recorded, found, said = recorded_and_found(smoke / "hendrycks_math")
     assert recorded == found == said
 
@@ -168,9 +168,7 @@ def test_no_prompt_is_in_two_splits(kind: str, request: pytest.FixtureRequest) -
             assert len(texts) == len(set(texts)), folder.name
 
 
-def test_smoke_makes_every_set_twice_over_without_a_word_of_complaint(
-    smoke: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_smoke_makes_every_set_twice_without_complaint(smoke: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(path.name for path in smoke.iterdir()) == sorted(SETS)
     before = {path: path.read_bytes() for path in smoke.rglob("*.*")}
     prepare("--smoke", "--output_dir", smoke.parent)
@@ -178,7 +176,7 @@ def test_smoke_makes_every_set_twice_over_without_a_word_of_complaint(
     assert capsys.readouterr().err == ""
 
 
-def test_every_row_is_one_of_the_common_format_and_verls_loader_takes_it(
+def test_every_row_has_the_common_format_and_loads_in_verl(
     smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import datasets
@@ -217,6 +215,7 @@ def test_warm_up_rows_ask_for_agreement(smoke: Path) -> None:
         assert {row["reward_model"]["ground_truth"] for rows in splits.values() for row in rows} == {None}
 
 
+@pytest.mark.guards("hint naming a missing option")
 def test_hints_name_a_wrong_choice_that_is_there(sampled: Path) -> None:
     letters: Counter[str] = Counter()
     for rows in rows_of(sampled / "mmlu_sycophancy").values():

@@ -98,6 +98,7 @@ def test_the_test_part_keeps_what_both_parts_have(tmp_path: Path, source: Path) 
     assert pq.read_table(tmp_path / "out/test.parquet").num_rows == 1
 
 
+@pytest.mark.guards("silent reuse")
 def test_a_second_run_changes_nothing(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     gsm8k("--local_file", source, "--output_dir", out)
@@ -108,6 +109,7 @@ def test_a_second_run_changes_nothing(tmp_path: Path, source: Path, capsys: pyte
     assert stamp(out) == before
 
 
+@pytest.mark.guards("silent reuse")
 def test_other_options_are_refused_without_force(tmp_path: Path, source: Path) -> None:
     out = tmp_path / "out"
     gsm8k("--local_file", source, "--output_dir", out)
@@ -174,6 +176,7 @@ def test_the_content_hash_is_that_of_the_rows_as_they_are_read(tmp_path: Path, s
     assert manifest["content_sha256"] != {"train": content_hash(rows)}
 
 
+@pytest.mark.guards("--seed unused or crashing")
 def test_the_seed_decides(tmp_path: Path) -> None:
     source = jsonl(tmp_path / "mine.jsonl", [{"prompt": f"Say {n}."} for n in range(40)])
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):

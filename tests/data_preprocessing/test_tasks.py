@@ -83,7 +83,7 @@ def test_without_a_readable_last_box_there_is_no_answer(solution: str) -> None:
         ground_truth_of(solution)
 
 
-def test_math_holds_out_of_every_category_and_pairs_within_the_split(tmp_path: Path) -> None:
+def test_math_holds_out_of_every_category_and_pairs_in_the_split(tmp_path: Path) -> None:
     train = [problem(category, n, level=1 + n % 2) for category in CATEGORIES for n in range(12)]
     # The only one of its level.
     train.append(problem("algebra", 99, level=5))
@@ -107,6 +107,7 @@ def test_math_holds_out_of_every_category_and_pairs_within_the_split(tmp_path: P
             assert [other["extra_info"][key] for key in ("type", "level")] == kind
 
 
+@pytest.mark.guards("hint naming a missing option")
 def test_mmlu_hints_only_at_choices_that_say_something_else(tmp_path: Path) -> None:
     records = [{**MMLU, "question": f"Which is red, in case {n}?", "choices": ["a", "b", "b", "b"]} for n in range(40)]
     rows = [row for rows in build(MmluSycophancy(), tmp_path, records).values() for row in rows]
@@ -114,6 +115,7 @@ def test_mmlu_hints_only_at_choices_that_say_something_else(tmp_path: Path) -> N
     assert {row["reward_model"]["actual_ground_truth"] for row in rows} == {"B"}
 
 
+@pytest.mark.guards("order-dependent RNG")
 def test_a_rows_hint_depends_on_no_other_row(tmp_path: Path) -> None:
     records = [{**MMLU, "question": f"Which is red, in case {n}?", "choices": list("abcd")} for n in range(60)]
     hints = []
@@ -167,7 +169,7 @@ def test_a_rows_hint_depends_on_no_other_row(tmp_path: Path) -> None:
 def test_a_broken_record_is_reported_and_left_out(
     tmp_path: Path, recipe: Recipe, good: dict, change: dict, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = {id(MBPP): "mbpp", id(HUMANEVAL): "humaneval"}.get(id(good))
+    name = "mbpp" if good is MBPP else "humaneval" if good is HUMANEVAL else None
     key = "question" if good is MMLU else "prompt"
     others = [{**good, key: f"{good[key]}\n# {n}"} for n in range(12)]
     splits = build(recipe, tmp_path, [{**good, **change}, *others], *(["--dataset", name] if name else []))

@@ -53,77 +53,75 @@ class Case:
 
 
 def cases(world: World, folder: Path) -> list[Case]:
-    """All that is recorded; data and models that single cases need are made in `folder`.
-
-    Estimators and reward types are those of the config, so that a new one is recorded by itself.
-    """
+    """All that is recorded; data and models that single cases need are made in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    segments = f"{_REWARD}.classmate_reward_type=random_truncate_step_wise_utility"
     return [
         Case(name="main"),
         Case(name="baseline", program=BASELINE),
-        *(
-            Case(name=f"estimator_{name}", overrides=(f"algorithm.adv_estimator={name}", _ALWAYS))
-            for name in (*get_args(EstimatorName), "drgrpo")
-        ),
-        *(
-            Case(name=f"reward_type_{name}", overrides=(f"{_REWARD}.classmate_reward_type={name}", _ALWAYS))
-            for name in get_args(RewardType)
-            # Its rows name their partners, which those of the embedded world do not.
-            if name != "help_other_similar_questions"
-        ),
-        Case(
-            name="similar_questions",
-            overrides=(
-                f"{_REWARD}.classmate_reward_type=help_other_similar_questions",
-                _ALWAYS,
-                *_with_partners(world, folder / "similar"),
-            ),
-        ),
-        Case(name="batched", overrides=("reward_model.classmate_schedule=batched",), ways=("ray",)),
-        Case(name="segments_fused", overrides=(segments, _ALWAYS, "algorithm.adv_estimator=grpo_w_classmate")),
-        Case(
-            name="negated_immediate",
-            overrides=(
-                f"{_REWARD}.use_classmate_main_cond=neg_classmate_when_main_incorrect",
-                f"{_REWARD}.classmate_continue_mode=immediate_answer",
-                f"{_REWARD}.add_consistency_reward=true",
-                f"{_GENERATION}.num_return_sequences=2",
-            ),
-        ),
-        Case(
-            name="sycophancy_manager",
-            overrides=("reward_model.reward_manager=sycophancy_classmate_cot", f"{_REWARD}.main_cot_keep_rate=0.5"),
-        ),
-        *(
-            Case(
-                name=f"loss_on_{mode}",
-                overrides=(f"reward_model.token_level_main_reward_mode={mode}", "algorithm.adv_estimator=drgrpo"),
-            )
-            for mode in ("cot_only", "output_only")
-        ),
-        Case(
-            name="two_updates_with_kl",
-            overrides=(
-                "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-                "actor_rollout_ref.actor.use_kl_loss=true",
-                "reward_model.rollout_is_threshold=4.0",
-            ),
-        ),
-        *(
-            Case(
-                name=f"self_play_{mode}",
-                overrides=(
-                    f"{_REWARD}.self_play={mode}",
-                    f"reward_model.classmate_model_name_or_path_list=[{world.classmates[0]}]",
-                    _ALWAYS,
-                ),
-            )
-            for mode in ("frozen", "live")
-        ),
-        Case(name="tool_agent", overrides=tuple(data_with_agents(world, folder / "agents", ["tool_agent", None]))),
-        Case(name="judge_in_run", overrides=_judged_in_run(world, folder / "judged")),
+        *_of_the_config(),
+        *_of_settings(),
+        *_of_data_and_models(world, folder),
     ]
+
+
+def _of_the_config() -> Iterator[Case]:
+    """Estimators and reward types are those of the config, so that a new one is recorded by itself."""
+    for name in (*get_args(EstimatorName), "drgrpo"):
+        yield Case(name=f"estimator_{name}", overrides=(f"algorithm.adv_estimator={name}", _ALWAYS))
+    for name in get_args(RewardType):
+        # Its rows name their partners, which those of the embedded world do not.
+        if name != "help_other_similar_questions":
+            yield Case(name=f"reward_type_{name}", overrides=(f"{_REWARD}.classmate_reward_type={name}", _ALWAYS))
+
+
+def _of_settings() -> Iterator[Case]:
+    """Settings that take ways of their own through the code."""
+    segments = f"{_REWARD}.classmate_reward_type=random_truncate_step_wise_utility"
+    yield Case(name="batched", overrides=("reward_model.classmate_schedule=batched",), ways=("ray",))
+    yield Case(name="segments_fused", overrides=(segments, _ALWAYS, "algorithm.adv_estimator=grpo_w_classmate"))
+    yield Case(
+        name="negated_immediate",
+        overrides=(
+            f"{_REWARD}.use_classmate_main_cond=neg_classmate_when_main_incorrect",
+            f"{_REWARD}.classmate_continue_mode=immediate_answer",
+            f"{_REWARD}.add_consistency_reward=true",
+            f"{_GENERATION}.num_return_sequences=2",
+        ),
+    )
+    yield Case(
+        name="sycophancy_manager",
+        overrides=("reward_model.reward_manager=sycophancy_classmate_cot", f"{_REWARD}.main_cot_keep_rate=0.5"),
+    )
+    for mode in ("cot_only", "output_only"):
+        yield Case(
+            name=f"loss_on_{mode}",
+            overrides=(f"reward_model.token_level_main_reward_mode={mode}", "algorithm.adv_estimator=drgrpo"),
+        )
+    yield Case(
+        name="two_updates_with_kl",
+        overrides=(
+            "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+            "actor_rollout_ref.actor.use_kl_loss=true",
+            "reward_model.rollout_is_threshold=4.0",
+        ),
+    )
+
+
+def _of_data_and_models(world: World, folder: Path) -> Iterator[Case]:
+    """Other rows than the world's, and other models that read or judge them."""
+    similar = (f"{_REWARD}.classmate_reward_type=help_other_similar_questions", _ALWAYS)
+    yield Case(name="similar_questions", overrides=(*similar, *_with_partners(world, folder / "similar")))
+    for mode in ("frozen", "live"):
+        yield Case(
+            name=f"self_play_{mode}",
+            overrides=(
+                f"{_REWARD}.self_play={mode}",
+                f"reward_model.classmate_model_name_or_path_list=[{world.classmates[0]}]",
+                _ALWAYS,
+            ),
+        )
+    yield Case(name="tool_agent", overrides=tuple(data_with_agents(world, folder / "agents", ["tool_agent", None])))
+    yield Case(name="judge_in_run", overrides=_judged_in_run(world, folder / "judged"))
 
 
 def _with_partners(world: World, folder: Path) -> tuple[str, ...]:

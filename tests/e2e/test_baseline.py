@@ -9,6 +9,7 @@ from tests.e2e.world import BASELINE, World, finished, graded_reward, metrics, r
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.guards("baseline and classmate validation curves on different quantities")
 def test_classmates_measure_but_do_not_train(world: World, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     overrides = ["trainer.total_training_steps=2", "trainer.save_freq=-1", graded_reward(tmp_path)]

@@ -90,6 +90,7 @@ def spread(records: list[dict], reward: str) -> float:
     return max(baselines) - min(baselines) if baselines else 0.0
 
 
+@pytest.mark.guards("REMAX and async paths unpacking wrong tuples")
 def test_remax_has_one_baseline_per_prompt(world: World, tmp_path: Path) -> None:
     folder = train(world, tmp_path, "algorithm.adv_estimator=remax", "trainer.save_freq=-1")
     for step, line in steps(folder).items():
@@ -123,6 +124,7 @@ def test_gae_trains_a_critic(world: World, tmp_path: Path) -> None:
     assert list((folder / f"global_step_{STEPS}" / "critic").iterdir())
 
 
+@pytest.mark.guards("response_mask overwritten before metrics")
 @pytest.mark.parametrize("mode", ["cot_only", "output_only"])
 def test_the_loss_counts_a_part_of_the_tokens_and_metrics_all(world: World, tmp_path: Path, mode: str) -> None:
     recipe = ["algorithm.adv_estimator=drgrpo", "reward_model.rollout_is_threshold=4.0", "trainer.save_freq=-1"]

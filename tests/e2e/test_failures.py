@@ -56,7 +56,7 @@ def test_a_killed_classmate_is_restarted_then_excluded(world: World, tmp_path: P
     assert "Traceback" not in terminal
 
 
-def test_a_stopped_classmate_costs_one_step_its_rows_and_is_restarted(world: World, tmp_path: Path) -> None:
+def test_a_stopped_classmate_costs_one_steps_rows_and_restarts(world: World, tmp_path: Path) -> None:
     """It lives and answers nothing, which no error tells; a request would wait 600 s for it."""
     folder = tmp_path / "run"
     arguments = settings(

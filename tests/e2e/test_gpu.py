@@ -120,21 +120,13 @@ def freed_by_sleep(run_folder: Path) -> list[float]:
     return [float(size) for size in re.findall(r"Sleep mode freed ([\d.]+) GiB", logs)]
 
 
-@pytest.mark.parametrize(("schedule", "share"), [("streamed", 0.2), ("batched", 0.5), ("auto", None)])
-def test_three_steps_with_two_classmates_on_the_policys_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str, share: float | None
-) -> None:
-    """With shares and schedule as typed, and with those that the plan chooses; then two saves and validation too."""
-    pytest.importorskip("vllm")
-    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
-    policy, first, second = (save_model(tmp_path / name, seed) for seed, name in enumerate(("policy", "a", "b")))
-    data, reward, folder = save_data(tmp_path / "train.parquet"), tmp_path / "reward.py", tmp_path / "run"
-    reward.write_text(REWARD)
-    total = torch.cuda.get_device_properties(0).total_memory / 2**20
-    torch.cuda.empty_cache()
+def _job(
+    policy: Path, classmates: list[Path], data: Path, reward: Path, folder: Path, schedule: str, share: float | None
+) -> list[str]:
+    """Overrides of a run; with `share` None the plan chooses, and there are two saves and validation too."""
     overrides = [
         f"actor_rollout_ref.model.path={policy}",
-        f"reward_model.classmate_model_name_or_path_list=[{first},{second}]",
+        f"reward_model.classmate_model_name_or_path_list=[{','.join(map(str, classmates))}]",
         f"reward_model.classmate_schedule={schedule}",
         "reward_model.classmate_generation_configs.max_new_tokens=64",
         "reward_model.cot_format=plain",
@@ -163,6 +155,22 @@ def test_three_steps_with_two_classmates_on_the_policys_gpu(
             "trainer.test_freq=-1",
             f"trainer.save_freq={STEPS}",
         ]
+    return overrides
+
+
+@pytest.mark.parametrize(("schedule", "share"), [("streamed", 0.2), ("batched", 0.5), ("auto", None)])
+def test_three_steps_with_two_classmates_on_the_policys_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str, share: float | None
+) -> None:
+    """With shares and schedule as typed, and with those that the plan chooses; then two saves and validation too."""
+    pytest.importorskip("vllm")
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
+    policy, first, second = (save_model(tmp_path / name, seed) for seed, name in enumerate(("policy", "a", "b")))
+    data, reward, folder = save_data(tmp_path / "train.parquet"), tmp_path / "reward.py", tmp_path / "run"
+    reward.write_text(REWARD)
+    total = torch.cuda.get_device_properties(0).total_memory / 2**20
+    torch.cuda.empty_cache()
+    overrides = _job(policy, [first, second], data, reward, folder, schedule, share)
     with memory_samples(tmp_path / "memory.txt") as used:
         terminal = finished([*MAIN, *overrides], log=tmp_path / "terminal.txt")
     freed = freed_by_sleep(folder)

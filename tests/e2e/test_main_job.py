@@ -61,7 +61,7 @@ def test_the_run_folder_is_complete(job: tuple[Path, str]) -> None:
     assert sorted(path.name for path in (folder / "val_preds").iterdir()) == ["step_0.jsonl", "step_3.jsonl"]
 
 
-def test_validation_tells_the_main_reward_apart_from_the_fused_one(job: tuple[Path, str]) -> None:
+def test_validation_tells_the_main_reward_from_the_fused_one(job: tuple[Path, str]) -> None:
     folder, _ = job
     for line in (metrics(folder)[0], metrics(folder)[-1]):
         means = {name: line[f"val-core/hinted_arithmetic/{name}/mean@1"] for name in ("reward", "main_model_reward")}
@@ -69,6 +69,7 @@ def test_validation_tells_the_main_reward_apart_from_the_fused_one(job: tuple[Pa
         assert line["val-core/hinted_arithmetic/final_reward/mean@1"] != means["reward"]
 
 
+@pytest.mark.guards("row sums for means")
 def test_metrics_are_those_of_the_rows(job: tuple[Path, str]) -> None:
     folder, _ = job
     for step, line in steps(folder).items():
@@ -78,7 +79,7 @@ def test_metrics_are_those_of_the_rows(job: tuple[Path, str]) -> None:
         assert line["response_length/main_model/mean"] == line["response_length/mean"]
         assert 0 <= line["response_length/classmate_1/clip_ratio"] <= 1
         for key in ("base_reward", "final_reward", "classmate_reward"):
-            # A row that no classmate has read has r for F in the dump, and is in no mean of F (spec 3.3).
+            # A row that no classmate has read has r for F in the dump, and is in no mean of F.
             counted = [record for record in records if key != "final_reward" or record["classmate_valid"]]
             values = [record[key] for record in counted if record[key] is not None]
             assert line[f"critic/{key}/mean"] == pytest.approx(statistics.fmean(values), abs=1e-6)
@@ -95,6 +96,7 @@ def test_metrics_are_those_of_the_rows(job: tuple[Path, str]) -> None:
         assert line["training/rollout_probs_diff_max"] < 1e-4, "the engine has the trainer's weights"
 
 
+@pytest.mark.guards("exactly one classmate asserted")
 def test_every_row_tells_its_story(job: tuple[Path, str], world: World) -> None:
     folder, _ = job
     tokenizers = [AutoTokenizer.from_pretrained(path) for path in world.classmates]
@@ -176,22 +178,22 @@ def _check_rewards(record: dict[str, Any]) -> None:
 
 def _check_advantages(records: list[dict[str, Any]]) -> None:
     groups = defaultdict(list)
-    for record in records:
-        groups[record["uid"]].append(record)
+    for number, record in enumerate(records):
+        groups[record["uid"]].append(number)
     main, both = {}, {}
     for group in groups.values():
-        r = _normalised([record["base_reward"] for record in group])
-        valid = [record for record in group if record["classmate_valid"]]
-        c = dict(zip(map(id, valid), _normalised([record["classmate_reward"] for record in valid]), strict=True))
-        for record, value in zip(group, r, strict=True):
-            main[id(record)] = value
-            both[id(record)] = value + WEIGHT * c.get(id(record), 0.0)
+        r = _normalised([records[number]["base_reward"] for number in group])
+        valid = [number for number in group if records[number]["classmate_valid"]]
+        c = dict(zip(valid, _normalised([records[number]["classmate_reward"] for number in valid]), strict=True))
+        for number, value in zip(group, r, strict=True):
+            main[number] = value
+            both[number] = value + WEIGHT * c.get(number, 0.0)
     mean, std = statistics.fmean(both.values()), statistics.stdev(both.values())
-    for record in records:
+    for number, record in enumerate(records):
         if record["advantage"] is not None:
-            assert record["advantage"] == pytest.approx((main[id(record)] - mean) / (std + 1e-6), abs=1e-5)
+            assert record["advantage"] == pytest.approx((main[number] - mean) / (std + 1e-6), abs=1e-5)
         if record["advantage_on_cot"] is not None:
-            assert record["advantage_on_cot"] == pytest.approx((both[id(record)] - mean) / (std + 1e-6), abs=1e-5)
+            assert record["advantage_on_cot"] == pytest.approx((both[number] - mean) / (std + 1e-6), abs=1e-5)
         assert record["advantage"] is not None or record["advantage_on_cot"] is not None
 
 

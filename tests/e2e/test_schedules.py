@@ -22,7 +22,8 @@ from tests.e2e.world import (
     steps,
 )
 from verl.classmate.seeds import request_seed, row_key
-from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, GenerationOutput, HFEngine
+from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, HFEngine
+from verl.workers.rollout.hf_rollout_server.request import GenerationOutput
 from verl.workers.rollout.hf_rollout_server.sampling import SamplingParams
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="deterministic runs are refused on a GPU")
@@ -75,7 +76,7 @@ def test_streamed_and_batched_give_the_same_rewards(runs: dict[str, Path]) -> No
 
 
 @pytest.mark.long
-def test_live_self_play_answers_with_the_weights_of_the_step_before(world: World, runs: dict[str, Path]) -> None:
+def test_live_self_play_answers_with_the_last_steps_weights(world: World, runs: dict[str, Path]) -> None:
     records = [row for row in rows(runs["streamed"], 2) if row["classmates"][LIVE]["samples"][0]["outcome"] == "ok"]
     assert records
     tokenizer = AutoTokenizer.from_pretrained(world.policy)
@@ -92,7 +93,7 @@ def test_live_self_play_answers_with_the_weights_of_the_step_before(world: World
 
 
 @pytest.mark.slow
-def test_classmates_on_a_cpu_take_turns_and_give_the_same_rewards(world: World, tmp_path: Path) -> None:
+def test_classmates_that_take_turns_on_a_cpu_give_equal_rewards(world: World, tmp_path: Path) -> None:
     def run(schedule: str) -> list[dict[str, Any]]:
         folder = tmp_path / schedule
         overrides = (

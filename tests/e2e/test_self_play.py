@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 
-def test_the_frozen_policy_answers_with_its_first_weights_or_the_run_ends(world: World, tmp_path: Path) -> None:
+def test_the_frozen_policy_keeps_its_weights_or_the_run_ends(world: World, tmp_path: Path) -> None:
     policy, folder = Path(shutil.copytree(world.policy, tmp_path / "policy")), tmp_path / "run"
     overrides = [
         f"actor_rollout_ref.model.path={policy}",

@@ -4,6 +4,7 @@
 >>> done.returncode, done.stderr
 """
 
+import json
 import os
 import shlex
 import subprocess
@@ -52,6 +53,31 @@ def planned(name: str, *arguments: str, cwd: Path, **variables: object) -> list[
     done = launch(name, "--dry-run", *arguments, cwd=cwd, **variables)
     assert done.returncode == 0, done.stderr
     return shlex.split(done.stdout)[1:]
+
+
+def refused(name: str, *arguments: str, cwd: Path, **variables: object) -> str:
+    """What a script says that ends at once."""
+    done = launch(name, *arguments, cwd=cwd, **variables)
+    assert done.returncode == 2
+    assert not done.stdout
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def fake_run(cwd: Path, stamp: str, *, state: str = "finished", step: int | None = 4, weights: str = "") -> Path:
+    """A run of the warm-up, as far as the next script looks at it."""
+    run = cwd / "outputs" / "classmate_cot" / "qwen3_warmup_sycophancy" / stamp
+    run.mkdir(parents=True)
+    (run / "run.json").write_text(json.dumps({"state": state}))
+    if step is not None:
+        (run / "latest_checkpointed_iteration.txt").write_text(str(step))
+        folder = run / f"global_step_{step}" / "actor" / "huggingface"
+        folder.mkdir(parents=True)
+        for name in weights.split():
+            (folder / name).write_text(
+                '{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}'
+            )
+    return run
 
 
 def runs(cwd: Path, name: str) -> list[Path]:

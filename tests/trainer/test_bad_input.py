@@ -276,7 +276,7 @@ def test_a_name_may_be_a_number(world, tmp_path):
     assert len(list((tmp_path / "cwd/outputs/2026/20261122_1").iterdir())) == 1
 
 
-def test_classmates_that_are_typed_replace_the_list_of_yaml_and_script(world, tmp_path):
+def test_typed_classmates_replace_the_list_of_yaml_and_script(world, tmp_path):
     typed = [f"reward_model.classmates=[{{model: {world}/model, weight: 3}}]"]
     without_list = [text for text in arguments(world) if not text.startswith(CLASSMATES)]
     for number, before in enumerate((without_list, arguments(world))):

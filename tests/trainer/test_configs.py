@@ -97,7 +97,7 @@ PRESETS = {
 
 
 @pytest.mark.parametrize("name", PRIMARY)
-def test_defaults_are_those_of_the_typed_config_but_for_what_the_preset_sets(name):
+def test_defaults_are_the_typed_configs_but_for_the_presets(name):
     container = OmegaConf.to_container(composed(name, "cpu"), resolve=True)
     reward = container["reward_model"]
     defaults = ClassmateRewardModelConfig()

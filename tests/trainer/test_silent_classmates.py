@@ -35,7 +35,7 @@ def rows(*outcomes: Sequence[str] | None) -> list[dict[str, Any]]:
 GOOD, BAD = ("no_answer", "ok"), ("no_answer",)
 
 
-def test_a_silent_classmate_is_told_after_so_many_steps_and_again() -> None:
+def test_a_silent_classmate_is_told_after_some_steps_and_again() -> None:
     watch = SilenceWatch(MODELS, steps=3)
     told = [watch.step(rows(GOOD, ("unfinished_cot", "no_answer", "no_answer", "no_answer"))) for _ in range(7)]
     assert [len(lines) for lines in told] == [0, 0, 1, 0, 0, 1, 0]
@@ -67,7 +67,7 @@ def test_no_outcome_hides_a_run_without_scores(outcome: str) -> None:
     assert any("no classmate has scored anything" in line for line in watch.step(rows((outcome,), (outcome,))))
 
 
-def test_an_excluded_classmate_is_not_told_again_while_another_scores() -> None:
+def test_an_excluded_classmate_is_told_once_while_another_scores() -> None:
     watch = SilenceWatch(MODELS, steps=1)
     assert watch.step(rows(GOOD, ("excluded",))) == []
 
@@ -88,7 +88,7 @@ def test_it_can_be_turned_off() -> None:
     assert [watch.step(rows(BAD, BAD)) for _ in range(5)] == [[]] * 5
 
 
-def test_a_loud_line_stands_out_on_a_terminal_and_is_plain_text_elsewhere() -> None:
+def test_a_loud_line_stands_out_on_a_terminal_only() -> None:
     terminal, file = io.StringIO(), io.StringIO()
     Console(terminal, "rich").line("WARNING: [x] nothing", loud=True)
     Console(file, "plain").line("WARNING: [x] nothing", loud=True)

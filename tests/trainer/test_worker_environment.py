@@ -41,7 +41,7 @@ finally:
     ],
     ids=["defaults", "typed"],
 )
-def test_memory_is_kept_and_requests_are_not_unless_somebody_says_otherwise(
+def test_memory_is_kept_and_requests_are_not_unless_told_so(
     tmp_path: Path, environment: dict[str, str], override: list[str], found: list[str]
 ) -> None:
     config = composed("classmate_cot_ppo_trainer", "cpu", f"trainer.default_local_dir={tmp_path / 'run'}", *override)

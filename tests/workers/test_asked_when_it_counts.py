@@ -133,7 +133,7 @@ def test_a_verifier_that_fails_leaves_the_row_as_it_was(models: Path) -> None:
     assert (row.record["main_outcome"], row.scores.main_valid) == ("judge_error", False)
 
 
-def test_excluded_classmates_and_thoughts_that_cannot_be_shown_stay_what_they_were(models: Path) -> None:
+def test_excluded_classmates_and_unshowable_thoughts_stay_so(models: Path) -> None:
     row, _ = judged(models, f"{CONDITION}={INCORRECT}", excluded=(0, 1))
     assert outcomes(row) == {"excluded"}
     assert not row.scores.classmate_valid
@@ -160,8 +160,13 @@ def test_metrics_cover_the_rows_that_were_asked(models: Path) -> None:
 
 
 TEXTS = [
-    *(RESPONSE, WRONG, RESPONSE.replace("gets", "buys"), WRONG.replace("gets", "finds")),
-    *("<think>Tom has 3", "<think>\n</think>\n\nThe answer is 7.", f"<think>{THOUGHT}</think>\n\nI cannot say."),
+    RESPONSE,
+    WRONG,
+    RESPONSE.replace("gets", "buys"),
+    WRONG.replace("gets", "finds"),
+    "<think>Tom has 3",
+    "<think>\n</think>\n\nThe answer is 7.",
+    f"<think>{THOUGHT}</think>\n\nI cannot say.",
 ]
 
 
@@ -250,7 +255,7 @@ def test_the_schedule_batched_asks_no_more(models: Path) -> None:
     assert (len(client.requests), len(function.texts)) == (2, 2 + 2)
 
 
-def test_a_judge_among_the_engines_of_the_run_is_never_asked_first(models: Path) -> None:
+def test_a_judge_among_the_runs_engines_is_never_asked_first(models: Path) -> None:
     """It may be asleep while the classmates are awake."""
     judge = RowJudge.build(
         run_config(models, CLASSMATES, f"{CONDITION}={INCORRECT}", f"{OPTION}=True"), byte_bpe(), Client(lambda _: "7")

@@ -147,6 +147,7 @@ def outcomes(replies: list[Reply]) -> list[Outcome]:
     return [reply.outcome for reply in replies]
 
 
+@pytest.mark.guards("broad except hiding generation errors")
 @pytest.mark.slow
 def test_requests_and_their_outcomes(start: Start) -> None:
     running = start(2)
@@ -175,6 +176,7 @@ def test_requests_and_their_outcomes(start: Start) -> None:
     assert outcomes(running.ask()) == [Outcome.ok], "late once is not dead"
 
 
+@pytest.mark.guards("only the first sample read")
 @pytest.mark.slow
 def test_one_call_brings_all_samples(start: Start) -> None:
     running = start()

@@ -92,8 +92,10 @@ def test_a_judge_is_an_engine_behind_the_classmates(causal: Path) -> None:
     running = engines(from_mapping(mapping))
     assert [engine.name for engine in running] == [
         "classmate_0",
-        *("classmate_1", "classmate_1_1"),
-        *("classmate_2", "classmate_2_1"),
+        "classmate_1",
+        "classmate_1_1",
+        "classmate_2",
+        "classmate_2_1",
     ]
     assert [engine.judges for engine in running] == [False, True, True, True, True]
     assert running[-1].label == "judge (b, engine 1)"
@@ -171,7 +173,7 @@ def _ray() -> Iterator[None]:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("_ray")
-def test_a_reward_model_in_an_actor_is_restarted_and_its_end_is_the_runs(reward_model: Path) -> None:
+def test_a_reward_models_actor_is_restarted_or_ends_the_run(reward_model: Path) -> None:
     config = config_of("hf_scoring", reward_model)
     config = from_mapping(
         {

@@ -60,7 +60,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tokenizers(tmp_path_factory.mktemp("tokenizers"), ["text_bpe"])
 
 
-def test_engines_without_seeds_start_from_another_number_each_time(models: Path) -> None:
+def test_engines_without_seeds_start_from_a_new_number_each_time(models: Path) -> None:
     config = run_config(models, ["text_bpe"], "reward_model.classmate_backend=vllm")
     reward = from_mapping(OmegaConf.to_container(config, resolve=True)["reward_model"])  # type: ignore[call-overload,index]
     seeds = [vllm_rollout_config(config, reward.classmates[0], reward, sleeps=False).seed for _ in range(20)]

@@ -112,6 +112,7 @@ def test_the_question_alone_is_asked_too_and_subtracted(models: Path) -> None:
     assert knowing.scores.classmate_score == 0.0, "a thought that tells them nothing new earns nothing"
 
 
+@pytest.mark.guards("same seed for every step and row")
 def test_every_request_of_a_row_has_a_seed_of_its_own(models: Path) -> None:
     options = (f"{KIND}=random_truncate_step_wise_utility", f"{SEGMENTS}=3",
                "reward_model.classmate_generation_configs.num_return_sequences=2")  # fmt: skip

@@ -50,7 +50,7 @@ def running(tmp_path: Path) -> Iterator[tuple[ClassmateGroup, Any, list[str]]]:
         ray.shutdown()
 
 
-def test_a_dead_server_and_a_dead_or_stopped_engine_core_are_restarted(running: Any) -> None:
+def test_dead_servers_and_dead_or_stopped_cores_are_restarted(running: Any) -> None:
     group, reward, events = running
     client = ClassmateClient(reward, max_model_len=group.max_model_len)
 

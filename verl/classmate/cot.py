@@ -39,7 +39,7 @@ class CotMarkers:
 
 
 class CotKind(StrEnum):
-    """What became of the search for the CoT (spec 2.1)."""
+    """What became of the search for the CoT."""
 
     closed = "closed"
     unfinished = "unfinished"
@@ -64,7 +64,8 @@ class CotSpan:
     end: int
     """One past the last CoT token."""
     output: str | None
-    """What is scored: the text after the close marker; None if the thought was not closed (spec D5)."""
+    """What is scored: the text after the close marker; None if the thought was not closed
+    (docs/method.md#what-fails-is-no-score)."""
     output_start: int
     """First output token."""
     output_end: int
@@ -166,7 +167,7 @@ def find_thought(text: str, markers: CotMarkers, *, preopened: bool) -> tuple[in
 def locate(
     response_ids: Sequence[int], tokenizer: Any, markers: CotMarkers | None, *, preopened: bool = False
 ) -> CotSpan:
-    """Finds CoT and output in a response (spec 2.1).
+    """Finds CoT and output in a response (docs/method.md#chat-templates).
 
     Args:
         response_ids: the (R,) sampled tokens, without padding.
@@ -224,7 +225,7 @@ def locate(
 
 
 def loss_mask(span: CotSpan, tokens: int, mode: Literal["all_tokens", "cot_only", "output_only"]) -> np.ndarray:
-    """(tokens,) int64: 1 on what `token_level_main_reward_mode` trains on (spec 4.5); markers belong to both parts.
+    """(tokens,) int64: 1 on what `token_level_main_reward_mode` trains on; markers belong to both parts.
 
     A response without a CoT has neither part; one whose CoT was not closed has no output.
     """
@@ -241,7 +242,9 @@ def loss_mask(span: CotSpan, tokens: int, mode: Literal["all_tokens", "cot_only"
 
 
 def keep(span: CotSpan, response_ids: Sequence[int], tokenizer: Any, spec: KeepSpec) -> KeptCot:
-    """Cuts the located CoT to what is handed over, and marks its tokens (spec 2.2).
+    """Cuts the located CoT to what is handed over, and marks its tokens.
+
+    docs/method.md#what-classmates-are-shown-classmate_reward_type
 
     The text is a prefix or suffix of `span.cot` by whole characters. A token is in the mask if it contributes to the
     text (tokens merged with a marker excepted). A ratio keeps at least one unit.

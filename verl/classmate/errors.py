@@ -27,7 +27,8 @@ class ClassmateExcluded(ClassmateEngineError):
 
 
 class VerifierError(RuntimeError):
-    """A verifier or judge could not score a text. Never turned into a number (spec D3)."""
+    """A verifier or judge could not score a text. Never turned into a number
+    (docs/method.md#what-fails-is-no-score)."""
 
 
 def reason_of(error: BaseException, file: str) -> str:

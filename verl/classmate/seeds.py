@@ -15,7 +15,7 @@ SEEDED_ENGINE = "hf"
 
 
 def request_seed(seed: int, global_step: int, row_key: str, rollout: int, classmate: int, sample: int) -> int:
-    """The sampling seed of one request, in `0 .. 2**31 - 1` (spec 2.4).
+    """The sampling seed of one request, in `0 .. 2**31 - 1`.
 
     Requests that differ in any argument get unrelated seeds; `rollout` counts the n answers to one prompt.
     """

@@ -1,4 +1,4 @@
-"""The code sandbox as a service: programs and tests in, passed or not out (specs/classmates.md 8).
+"""The code sandbox as a service: programs and tests in, passed or not out (docs/sandbox.md#requests).
 
 Decision: the event loop only counts and waits. Programs run behind `Sandbox`, at most `concurrency` of them, each
 awaited by a thread; requests beyond those wait in a bounded queue, and beyond that are refused at once.

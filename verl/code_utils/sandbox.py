@@ -124,7 +124,7 @@ _STRONGEST_FIRST = [
 
 
 def reply_timeout(seconds: float) -> float:
-    """Seconds after which a client gives up a request whose tests may take `seconds` each (spec 8)."""
+    """Seconds after which a client gives up a request whose tests may take `seconds` each."""
     return min(max(10 * seconds, 30.0), 300.0)
 
 
@@ -331,7 +331,12 @@ def _visible_paths() -> list[tuple[str, str]]:
     """(real path, path) of what programs see: an interpreter, its standard library, shared libraries."""
     standard = sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix})
     wanted = [
-        *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache"),
+        "/lib",
+        "/lib64",
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/share/zoneinfo",
+        "/etc/ld.so.cache",
         _interpreter(),
         os.path.dirname(standard),
         os.path.join(sys.base_prefix, "lib"),

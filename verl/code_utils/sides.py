@@ -1,6 +1,6 @@
 """The two processes of a test with statements: one that holds the program, one that holds the test.
 
-Decision: the program's names are proxies in the test's process (`exchange.py`). The test has its own built-in functions
+Decision: the program's names are proxies in the test's process (`proxy.py`). The test has its own built-in functions
 and its own standard library, whatever the program has made of its own; an expected value never leaves it.
 
     hold_program(3, "def f(): return 1")       # never returns; in its own process
@@ -18,7 +18,9 @@ from collections.abc import Collection
 from types import ModuleType
 from typing import Any, NoReturn
 
-from .exchange import SOLUTION, TEST, Peer
+from .exchange import Peer
+from .guard import TEST
+from .objects import SOLUTION
 
 __all__ = ["hold_program", "run_test"]
 

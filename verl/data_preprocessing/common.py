@@ -33,7 +33,7 @@ def make_row(
     reward_model: Mapping[str, Any] | None = None,
     extra_info: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One row of a parquet file (specs/classmates.md 9.1).
+    """One row of a parquet file (docs/data.md#rows).
 
     Args:
         data_source: exact name of the verifier that scores the row.

@@ -16,7 +16,7 @@ from verl.data_preprocessing.common import make_row, run_command
 from verl.data_preprocessing.recipe import BOXED_INSTRUCTION, Recipe, run_recipe
 from verl.data_preprocessing.sources import HubSplit, Record
 from verl.data_preprocessing.splits import Task, held_out, pairs
-from verl.utils.reward_score.cot_monitor._math import last_boxed
+from verl.utils.reward_score.cot_monitor._boxed import last_boxed
 
 DATA_SOURCE = "hendrycks_math"
 CATEGORIES = (

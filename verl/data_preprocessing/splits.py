@@ -42,6 +42,11 @@ class Task:
     """What only this data set has."""
 
     @property
+    def place(self) -> tuple[str, int]:
+        """Where it stands in the source; no other task stands there."""
+        return self.part, self.index
+
+    @property
     def identity(self) -> str:
         """Equal for tasks that differ in nothing but blanks, case or the way a letter is encoded."""
         return " ".join(unicodedata.normalize("NFC", self.key or self.question).casefold().split())
@@ -61,7 +66,7 @@ def row_rng(seed: int, index: int) -> random.Random:
 
 def ordered(tasks: Sequence[Task], *, seed: int, order: Order) -> list[Task]:
     """The tasks in the source's order, or in one that follows from the seed."""
-    in_file = sorted(tasks, key=lambda task: (task.part, task.index))
+    in_file = sorted(tasks, key=lambda task: task.place)
     return in_file if order == "file" else random.Random(seed).sample(in_file, len(in_file))
 
 
@@ -109,22 +114,22 @@ def by_tenths(tasks: Sequence[Task], *, seed: int, order: Order, most_dev: int) 
 
 def held_out(tasks: Sequence[Task], *, seed: int, per_group: int) -> tuple[list[Task], list[Task]]:
     """The rest, and `per_group` tasks of each group, at most a fifth of it; both in the source's order."""
-    out: set[int] = set()
+    out: set[tuple[str, int]] = set()
     for _, group in by_group(tasks, lambda task: task.group):
         size = min(per_group, len(group) // 5)
-        out |= {id(task) for task in ordered(group, seed=seed, order="shuffle")[:size]}
+        out |= {task.place for task in ordered(group, seed=seed, order="shuffle")[:size]}
     in_file = ordered(tasks, seed=seed, order="file")
-    return [task for task in in_file if id(task) not in out], [task for task in in_file if id(task) in out]
+    return [task for task in in_file if task.place not in out], [task for task in in_file if task.place in out]
 
 
 def pairs(tasks: Sequence[Task], *, seed: int, key: Callable[[Task], Any]) -> dict[int, Task]:
     """For each task's position in the list another one with the same key; a task that is alone has none."""
-    positions = {id(task): position for position, task in enumerate(tasks)}
+    positions = {task.place: position for position, task in enumerate(tasks)}
     found: dict[int, Task] = {}
     for _, group in by_group(tasks, key):
         circle = ordered(group, seed=seed, order="shuffle")
         if len(circle) > 1:
-            found |= {positions[id(task)]: circle[i - 1] for i, task in enumerate(circle)}
+            found |= {positions[task.place]: circle[i - 1] for i, task in enumerate(circle)}
     return found
 
 

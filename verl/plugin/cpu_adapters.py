@@ -137,10 +137,10 @@ def copied_weights(module: ModuleType) -> None:
 
 def _pack_tied_weights(model: Any) -> None:
     """vLLM's reload packs a weight that layers share for one of them; the others would compute with the old one."""
-    owners: dict[int, list[Any]] = {}
+    owners: dict[Any, list[Any]] = {}
     for layer in model.modules():
         for parameter in layer.parameters(recurse=False):
-            owners.setdefault(id(parameter), []).append(layer)
+            owners.setdefault(parameter, []).append(layer)
     for layers in owners.values():
         if len(layers) > 1:
             for layer in layers:

@@ -264,6 +264,7 @@ def sessions(config: DictConfig, monkeypatch: pytest.MonkeyPatch, *, validate: b
     return asked
 
 
+@pytest.mark.guards("REMAX and async paths unpacking wrong tuples")
 @pytest.mark.parametrize("estimator", ["remax", "rloo"])
 def test_remax_has_one_greedy_session_more(config: DictConfig, monkeypatch: pytest.MonkeyPatch, estimator: str) -> None:
     config = copy.deepcopy(config)
@@ -338,6 +339,7 @@ def test_the_rows_of_a_prompt_share_the_answers_to_the_question_alone(
         assert views == [0, 0, 1, 1] * 2, "every row shows them"
 
 
+@pytest.mark.guards("same seed for every step and row")
 def test_seeds_follow_from_run_step_row_and_rollout(config: DictConfig) -> None:
     def seeds(**columns: Any) -> list[int]:
         row = run(config, ANSWERED, **columns)
@@ -360,6 +362,8 @@ def test_vllm_is_asked_without_seeds(tmp_path: Path) -> None:
     assert set(seeded.policy.requests[0]["sampling_params"]) == {"temperature", "seed"}
 
 
+@pytest.mark.guards("unfinished CoT closed and rewarded")
+@pytest.mark.guards("crash on an empty CoT")
 @pytest.mark.parametrize(
     ("text", "outcome"),
     [
@@ -393,6 +397,7 @@ def test_excluded_classmates_reach_the_client(config: DictConfig) -> None:
     assert {request["excluded"] for request in row.classmates.requests} == {frozenset({1})}
 
 
+@pytest.mark.guards("validation settings ignored")
 def test_validation_asks_as_val_kwargs_say(config: DictConfig) -> None:
     row = run(config, ANSWERED, is_validate=True)
     assert [len(request["seeds"]) for request in row.classmates.requests] == [1, 1]
@@ -408,6 +413,7 @@ def test_a_thought_beyond_a_classmates_context_is_too_long(tmp_path: Path) -> No
     assert {s["outcome"] for c in row.record["classmates"] for s in c["samples"]} == {"too_long"}
 
 
+@pytest.mark.guards("baseline and classmate validation curves on different quantities")
 def test_the_baseline_asks_in_validation_only(tmp_path: Path) -> None:
     for name in CLASSMATES:
         TOKENIZERS[name]().save_pretrained(tmp_path / name)
@@ -464,6 +470,7 @@ def test_pairs_follow_from_seed_and_step_and_are_fixed_in_validation() -> None:
     assert pairs(5, validate=True) == pairs(9, validate=True)
 
 
+@pytest.mark.guards("derangement of one")
 def test_a_batch_of_one_and_other_reward_types_have_no_partner() -> None:
     assert paired(batch(1)) == [""]
     assert paired(batch(3), kind="vanilla_reward") == [""] * 3

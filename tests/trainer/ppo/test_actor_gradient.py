@@ -76,6 +76,7 @@ def gradient(
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
+@pytest.mark.guards("classmate term without gradient")
 @pytest.mark.parametrize("estimator", ["gdpo_classmate", "grpo"])
 def test_the_classmates_weight_changes_the_actors_gradient(model: Qwen3ForCausalLM, estimator: str) -> None:
     without = gradient(model, advantages_BR(0.0, "classmate_partial", estimator))
@@ -85,6 +86,7 @@ def test_the_classmates_weight_changes_the_actors_gradient(model: Qwen3ForCausal
     assert cosine < 0.999
 
 
+@pytest.mark.guards("CoT mask zeroing all other tokens")
 def test_in_partial_mode_only_cot_tokens_carry_the_classmates_advantage(model: Qwen3ForCausalLM) -> None:
     without, with_classmates = advantages_BR(0.0, "classmate_partial"), advantages_BR(1.0, "classmate_partial")
     assert torch.equal(without[:, 3:], with_classmates[:, 3:])

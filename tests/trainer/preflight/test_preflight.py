@@ -74,6 +74,7 @@ def test_the_default_of_the_cpu_suffices_for_any_number_of_classmates(cpu_config
         preflight.check_ray_cpus(changed(cpu_config, trainer__n_gpus_per_node=ranks), classmates(count, "hf"), given)
 
 
+@pytest.mark.guards("fixed 0.8 memory for each of M engines")
 def test_engines_awake_side_by_side_share_a_gpu(gpu_config):
     config = changed(gpu_config, actor_rollout_ref__rollout__gpu_memory_utilization=0.4)
 
@@ -90,6 +91,7 @@ def test_engines_awake_side_by_side_share_a_gpu(gpu_config):
     assert share(changed(config, trainer__device="cpu"), classmates(2, "vllm")) == 0
 
 
+@pytest.mark.guards("fixed 0.8 memory for each of M engines")
 def test_more_than_a_whole_gpu_is_refused_with_the_keys(gpu_config, monkeypatch):
     import torch
 

@@ -164,7 +164,7 @@ def in_twos(packed: bool = False) -> TensorDict:
     return data
 
 
-def test_micro_batches_of_like_lengths_hold_less_padding_and_give_the_same_rows(
+def test_like_lengths_hold_less_padding_and_give_the_same_rows(
     engine: PolicyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = []
@@ -184,7 +184,7 @@ def test_micro_batches_of_like_lengths_hold_less_padding_and_give_the_same_rows(
         torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-6)
 
 
-def test_micro_batches_of_like_lengths_give_the_gradient_of_the_whole_batch(engine: PolicyEngine) -> None:
+def test_like_lengths_give_the_gradient_of_the_whole_batch(engine: PolicyEngine) -> None:
     torch.testing.assert_close(gradient(engine, in_twos()), gradient(engine, batch(*SCATTERED)), rtol=1e-4, atol=1e-5)
 
 

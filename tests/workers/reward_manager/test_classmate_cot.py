@@ -82,6 +82,7 @@ def test_an_answer_that_did_not_come_is_not_scored() -> None:
     assert nobody.final_reward == nobody.base_reward == 1.0
 
 
+@pytest.mark.guards("empty text scored")
 @pytest.mark.parametrize(
     ("text", "outcome"),
     [("<think>\n3 + 4", Outcome.unfinished_cot), ("<think>\n3 + 4 = 7</think>\n", Outcome.no_answer)],
@@ -93,6 +94,7 @@ def test_the_number_in_a_thought_is_no_answer(text: str, outcome: Outcome) -> No
     assert not score(text, [], excluding, samples=1).main_valid
 
 
+@pytest.mark.guards("weight or condition ignored")
 def test_weights_of_classmates_and_of_the_format_count() -> None:
     weighted = manager(classmate_cot_reward_configs={"classmate_weights": [3.0, 1.0]}, format_weight=0.25)
     row = score(RIGHT, answers("7", "8"), weighted, samples=1)
@@ -141,6 +143,7 @@ async def _awaited(**columns: Any) -> dict[str, float]:
     return {"score": _plain(**columns), "other": 0.0}
 
 
+@pytest.mark.guards("REMAX and async paths unpacking wrong tuples")
 @pytest.mark.parametrize("function", [_plain, _awaited])
 def test_a_function_of_the_users_replaces_the_verifier(function: Any) -> None:
     row = score(RIGHT, answers("7", "88"), manager(function), samples=1)
@@ -148,6 +151,7 @@ def test_a_function_of_the_users_replaces_the_verifier(function: Any) -> None:
     assert row.raw_scores_VMS.tolist() == [[[fixed + 1], [fixed + 2]]]
 
 
+@pytest.mark.guards("failed judge averaged as 0 or -1")
 @pytest.mark.parametrize("nothing", [None, math.nan, math.inf])
 def test_a_score_that_is_no_number_is_a_failure_of_the_judge(nothing: float | None) -> None:
     row = score(RIGHT, answers("7", "8"), manager(lambda **_: nothing), samples=1)
@@ -332,6 +336,7 @@ def _broken(**_: Any) -> float:
     raise KeyError("weight")
 
 
+@pytest.mark.guards("broad except hiding generation errors")
 def test_a_function_that_raises_fails_its_rows_and_not_the_run() -> None:
     scored = asyncio.run(manager(_broken).score(TASK, locate(RIGHT), answers("7", "8"), samples=1))
     assert (scored.scores.main_outcome, scored.scores.main_valid) == (Outcome.judge_error, False)

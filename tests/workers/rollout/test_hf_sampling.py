@@ -48,7 +48,7 @@ def test_log_probs_are_those_of_the_distribution_drawn_from() -> None:
         assert log_prob == pytest.approx(distribution[token].item(), abs=1e-6)
 
 
-def test_greedy_rows_take_the_most_likely_token_beside_sampled_ones() -> None:
+def test_greedy_rows_among_sampled_ones_take_the_likeliest_token() -> None:
     rows = [SamplingParams(max_tokens=1, temperature=0), SamplingParams(max_tokens=1, seed=1)]
     for _ in range(20):
         tokens_B, _ = BatchSampler(rows, vocab_size=6, device="cpu").pick(LOGITS.repeat(2, 1))

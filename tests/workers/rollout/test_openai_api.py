@@ -170,7 +170,7 @@ def test_what_is_refused(server: Server, fields: dict[str, Any], status: int, sa
     assert len(message) < 400
 
 
-def test_neutral_values_of_what_the_engine_lacks_are_no_reason_to_refuse(server: Server) -> None:
+def test_neutral_values_of_what_the_engine_lacks_are_accepted(server: Server) -> None:
     unused = {"stream": False, "echo": False, "best_of": 1, "logit_bias": None, "suffix": None, "user": "me"}
     complete(server, repetition_penalty=1.0, min_p=0.0, presence_penalty=0, frequency_penalty=0.0, **unused)
     assert complete(server, model="alias")["model"] == "alias"
@@ -222,7 +222,7 @@ def test_a_client_that_leaves_frees_its_place(
     body = json.dumps({"prompt": PROMPT, "max_tokens": 100, "ignore_eos": True})
     connection.request("POST", "/v1/completions", body)
     assert started.wait(30)
-    (request,) = engine._running
+    (request,) = engine._waiting._running
     assert connection.sock is not None
     connection.close()
     while not request.aborted:

@@ -58,6 +58,7 @@ def near(*values: float):
     return pytest.approx(list(values), abs=6e-5)
 
 
+@pytest.mark.guards("two scales in one sequence")
 @pytest.mark.parametrize(
     ("condition", "on_cot", "elsewhere", "summed"),
     [
@@ -234,6 +235,7 @@ def test_token_batch_norm_counts_tokens() -> None:
     assert result[2, 1] == result[2, 2] == result[2, 3]
 
 
+@pytest.mark.guards("weight or condition ignored")
 def test_doubling_the_weight_doubles_the_classmate_share() -> None:
     def share(weight: float) -> torch.Tensor:
         result = run(inputs(), classmate_reward_weight=weight, gdpo_batch_norm="none").advantages_BR
@@ -253,6 +255,7 @@ def test_main_weight() -> None:
     assert z_main == near(0, 0, 0, 0)
 
 
+@pytest.mark.guards("CoT mask zeroing all other tokens")
 def test_classmate_advantage_only_where_tokens_were_handed_over() -> None:
     """Changing the classmate's scores moves CoT tokens; others only by the common scale, not at all without it."""
     other = inputs(classmate=torch.tensor([0.0, 1.0, 0.3, 0.0]))
@@ -294,6 +297,7 @@ def test_singleton_groups(batch_norm: str) -> None:
     assert only.advantages_BR.abs().max() == 0
 
 
+@pytest.mark.guards("failed judge averaged as 0 or -1")
 @pytest.mark.parametrize("options", [{}, {"gdpo_batch_norm": "token"}, {"gdpo_batch_norm": "none"},
                                      {"adv_estimator": "grpo"}])  # fmt: skip
 @pytest.mark.parametrize("kind", ["failed", "padding"])
@@ -345,6 +349,7 @@ def test_metrics() -> None:
     assert metrics["classmate/excluded_groups"] == 0
 
 
+@pytest.mark.guards("statistics per micro-batch")
 def test_row_order_does_not_matter() -> None:
     order = [2, 0, 3, 1]
     shuffled = run(inputs(base=R[order], classmate=C[order])).advantages_BR

@@ -42,7 +42,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_comparison_that_hangs_has_no_result_and_the_next_one_has(
+def test_a_hanging_comparison_has_no_result_and_the_next_one_has(
     pool: MathPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_math_pool, "CPU_SECONDS", 2.0)

@@ -13,6 +13,7 @@ bold = get_verifier("bold_formatting")
 gsm8k = get_verifier("openai/gsm8k")
 
 
+@pytest.mark.guards("substring verifier dispatch")
 @pytest.mark.parametrize("name", ["hinted", "hinted_arithmetic_v2", "HINTED_ARITHMETIC", "gsm8k", "openai/gsm8k ", ""])
 def test_unknown_source_is_one_line_that_lists_the_known_ones(name):
     with pytest.raises(ValueError, match=r"use one of .*hinted_arithmetic, .*openai/gsm8k") as caught:
@@ -78,7 +79,7 @@ def test_a_judges_answer_is_read_strictly(answer, score):
     assert Judged().parse_llm_judge_output(answer)[0] == score
 
 
-def test_a_judges_explanation_is_kept_and_a_judged_verifier_says_that_it_needs_one():
+def test_a_judged_verifier_needs_a_judge_and_keeps_its_words():
     assert Judged().parse_llm_judge_output("RATING: 7\nEXPLANATION: clear, honest") == (7.0, "clear, honest")
     with pytest.raises(TypeError, match="Judged scores with a judge"):
         Judged().compute_score("text", None)
@@ -109,6 +110,7 @@ def test_arithmetic_reads_the_last_number(text, score):
     assert arithmetic.compute_score(text, "85") == score
 
 
+@pytest.mark.guards("empty text scored")
 @pytest.mark.parametrize("verifier", [arithmetic, gsm8k, choice, mmlu])
 def test_nothing_to_score_is_none_not_zero(verifier):
     assert verifier.compute_score(" \n", "85") is None
@@ -168,6 +170,7 @@ CLOSING = [
 ]
 
 
+@pytest.mark.guards("numbers in prose or a lone A parsed as answers")
 @pytest.mark.parametrize(("text", "letter"), CLOSING)
 def test_only_the_closing_sentence_gives_a_letter(text, letter):
     for truth in "ABCI":
@@ -210,6 +213,7 @@ def test_bold_spans_have_no_upper_bound():
     assert bold.compute_score(" ", None) is None
 
 
+@pytest.mark.guards("valid zeros dropped from binary metrics")
 def test_binary_metrics_count_valid_zeros():
     metrics = choice.compute_metrics([1.0, 1.0, 0.0, 0.0, 0.7, None, 1.0], [1.0, 0.0, 0.0, 1.0, 1.0, 1.0, None])
     assert metrics == {

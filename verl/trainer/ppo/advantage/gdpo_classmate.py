@@ -1,7 +1,7 @@
 """GDPO (arXiv 2601.05242) with a main and a classmate component: normalise each in its group, add, normalise the batch.
 
 One decision: one mean and one standard deviation serve tokens that carry all components (the CoT that was handed over)
-and tokens that carry the main one only, so that no sequence mixes two scales (spec 4.3). The weight w multiplies the
+and tokens that carry the main one only, so that no sequence mixes two scales. The weight w multiplies the
 normalised component; on the raw reward the group's standard deviation would cancel it. `gdpo_wo_bn` is the same without
 the last step.
 
@@ -9,6 +9,8 @@ Where the parts cancel in nearly all rows, their sum has next to no deviation, a
 would be divided by it: advantages of a million. The deviation therefore counts as a tenth of the main part's at least.
 
     >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="gdpo_classmate", classmate_reward_weight=0.5))
+
+docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
 """
 
 import torch
@@ -27,7 +29,7 @@ ROUNDING = 2.0**-30
 @register_estimator("gdpo_wo_bn")
 @register_estimator("gdpo_classmate")
 def gdpo_classmate(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
-    """Z k + Z' (1 - k) m in mode `classmate_partial`, Z m in mode `all` (spec 4.2). Returns (B, R)."""
+    """Z k + Z' (1 - k) m in mode `classmate_partial`, Z m in mode `all`. Returns (B, R)."""
     batch_norm = "none" if config.adv_estimator == "gdpo_wo_bn" else config.gdpo_batch_norm
     parts = components(inputs, config, divide_by_std=config.gdpo_group_norm == "std")
     main_B = config.main_reward_weight * parts.main_B

@@ -1,10 +1,12 @@
 """GRPO on the fused reward, or on the main reward alone where there is no classmate.
 
 One decision: rows without classmate score would mix two scales if F fell back to r within the group; they stay out of
-the statistics of F and are normalised on r, among all rows of their group (spec 3.3). In float32, as upstream computes
+the statistics of F and are normalised on r, among all rows of their group. In float32, as upstream computes
 it, so that a run without classmates has upstream's numbers to the last bit.
 
     >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="grpo"))
+
+docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
 """
 
 import torch
@@ -16,7 +18,7 @@ from verl.trainer.ppo.advantage.normalise import fused_size, normaliser
 
 @register_estimator("grpo")
 def grpo(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
-    """A(F) m, and A(r) m on rows without classmate score (spec 4.2). Returns (B, R)."""
+    """A(F) m, and A(r) m on rows without classmate score. Returns (B, R)."""
     normalise = normaliser(config, divide_by_std=config.norm_adv_by_std_in_grpo, exact=False)
     fused_B = normalise(inputs.final_reward_B, inputs.fused_rows_B, inputs.group_B, fused_size(inputs, config))
     main_B = normalise(inputs.base_reward_B, inputs.main_rows_B, inputs.group_B)

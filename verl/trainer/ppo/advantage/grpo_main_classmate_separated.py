@@ -4,6 +4,8 @@ One decision: there is no common scale over the batch as in `gdpo_classmate`; to
 advantage that they would have without classmates, whatever the weight.
 
     >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="grpo_main_classmate_separated"))
+
+docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
 """
 
 import torch
@@ -15,7 +17,7 @@ from verl.trainer.ppo.advantage.normalise import components
 
 @register_estimator("grpo_main_classmate_separated")
 def grpo_main_classmate_separated(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
-    """A(r) m + w A(W) k, in mode `all` (A(r) + w A(W)) m (spec 4.2). Returns (B, R)."""
+    """A(r) m + w A(W) k, in mode `all` (A(r) + w A(W)) m. Returns (B, R)."""
     parts = components(inputs, config, divide_by_std=config.norm_adv_by_std_in_grpo)
     consistency_B = config.consistency_reward_weight * parts.consistency_B
     added_BR = config.classmate_reward_weight * parts.classmate_BR + consistency_B.unsqueeze(-1)

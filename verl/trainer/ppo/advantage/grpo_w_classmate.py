@@ -4,6 +4,8 @@ One decision: with segments every segment is fused with its row's main reward, a
 group, so that a segment is compared with those of the other responses and of its own.
 
     >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="grpo_w_classmate"))
+
+docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
 """
 
 import torch
@@ -22,7 +24,7 @@ from verl.trainer.ppo.advantage.normalise import (
 
 @register_estimator("grpo_w_classmate")
 def grpo_w_classmate(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
-    """A(F) k + A(r) (1 - k) m, in mode `all` A(F) m; A(r) on rows without classmate score (spec 4.2). (B, R)."""
+    """A(F) k + A(r) (1 - k) m, in mode `all` A(F) m; A(r) on rows without classmate score. (B, R)."""
     normalise = normaliser(config, divide_by_std=config.norm_adv_by_std_in_grpo)
     main_BR = normalise(inputs.base_reward_B, inputs.main_rows_B, inputs.group_B).unsqueeze(-1)
     if inputs.segment_BR is None:
@@ -40,7 +42,7 @@ def grpo_w_classmate(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.
 
 
 def _fused_segments(inputs: AdvantageInputs, config: AdvantageConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """F of each segment (B, K), by `reward_fusion` (spec 3.3), and the size of its terms."""
+    """F of each segment (B, K), by `reward_fusion`, and the size of its terms."""
     assert inputs.segment_reward_BK is not None
     weight = config.classmate_reward_weight
     main_share = 1 - weight if config.reward_fusion == "weighted_average" else 1.0

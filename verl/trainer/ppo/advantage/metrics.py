@@ -1,4 +1,4 @@
-"""Statistics of the parts of the reward, per group and over the batch (spec 7).
+"""Statistics of the parts of the reward, per group and over the batch.
 
 One decision: they are made where the groups and the valid rows are known, and of exactly the rows that trained.
 

@@ -5,6 +5,8 @@ an advantage on every token, so that no estimator has to know which it is.
 
     >>> parts = components(inputs, config, divide_by_std=True)
     >>> parts.main_B.unsqueeze(-1) + parts.carriers_BR * parts.classmate_BR
+
+docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
 """
 
 from dataclasses import dataclass
@@ -50,7 +52,7 @@ class Components:
 
 
 def components(inputs: AdvantageInputs, config: AdvantageConfig, *, divide_by_std: bool) -> Components:
-    """Group-normalises every part of the reward (spec 4.1), with `classmate_advantage_clamp: non_neg_cl` applied."""
+    """Group-normalises every part of the reward, with `classmate_advantage_clamp: non_neg_cl` applied."""
     normalise = normaliser(config, divide_by_std=divide_by_std)
     if inputs.segment_BR is None:
         classmate_B = normalise(inputs.classmate_reward_B, inputs.classmate_rows_B, inputs.group_B)
@@ -79,7 +81,7 @@ def components(inputs: AdvantageInputs, config: AdvantageConfig, *, divide_by_st
 
 
 def carriers(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
-    """bool (B, R): k, the tokens of any segment, or all of the response (spec 4.2)."""
+    """bool (B, R): k, the tokens of any segment, or all of the response."""
     response_BR = inputs.response_mask_BR.bool()
     if config.token_level_classmate_reward_mode == "all":
         return response_BR
@@ -150,7 +152,7 @@ def group_normalise(
     size_B: torch.Tensor | None = None,
     exact: bool = True,
 ) -> torch.Tensor:
-    """A(x) of spec 4.1 over the valid rows of each group; 0 on all others. (B,), float64, or float32 if not `exact`.
+    """A(x) over the valid rows of each group; 0 on all others. (B,), float64, or float32 if not `exact`.
 
     The arithmetic is upstream's `compute_grpo_outcome_advantage`, in float32 to the last bit, but for constant groups,
     where it leaves rounding noise of any size up to 1: they get exactly 0. Just above that limit float32 still gets the

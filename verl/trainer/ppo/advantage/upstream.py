@@ -2,10 +2,12 @@
 
 One decision: upstream knows neither failed nor padding rows, so it is shown the valid rows alone and its numbers are
 put back in place; the others get no advantage. What rounding leaves in a group of
-equal rewards is taken out (`algorithm.constant_group`). A row without classmate score takes part with F = r (spec 3.3),
+equal rewards is taken out (`algorithm.constant_group`). A row without classmate score takes part with F = r,
 and `remax` then compares it with the greedy response's r.
 
     >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="rloo"), algorithm_node)
+
+docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
 """What a verifier is: a score for a text, and how that score is to be read.
 
-Decision: a verifier states its direction and threshold itself (specs/classmates.md 9.3, D1, D2), so that "correct" is
-never guessed from a score's sign or size. None means that a text could not be scored; it never stands for a bad answer.
+Decision: a verifier states its direction and threshold itself, so that "correct" is never guessed from a score's sign
+or size. None means that a text could not be scored; it never stands for a bad answer.
+docs/method.md#when-it-counts-use_classmate_main_cond
 
     @register("my_dataset")
     class MyVerifier(BaseVerifier):
@@ -69,7 +70,7 @@ class BaseVerifier(ABC):
         return None
 
     def parse_llm_judge_output(self, text: str) -> tuple[float | None, str]:
-        """Score and explanation in a judge's answer; the score is None if the answer breaks the format (spec 9.3).
+        """Score and explanation in a judge's answer; the score is None if the answer breaks the format.
 
         Asked for is exactly one line `RATING: n` with an integer in the range; what follows `EXPLANATION:` is kept.
         """
@@ -83,7 +84,9 @@ class BaseVerifier(ABC):
         return (score if inside else None), explanation.strip()
 
     def has_answer(self, text: str) -> bool:
-        """Whether an output answers at all; if not, that is the policy's failure (spec D5), as an empty one is.
+        """Whether an output answers at all; if not, that is the policy's failure, as an empty one is.
+
+        docs/method.md#what-fails-is-no-score
 
         Only a verifier whose lowest score is not what a missing answer deserves has to know.
         """

@@ -29,7 +29,7 @@ def main(descriptor: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))
     logging.disable(logging.CRITICAL)
     connection = Connection(descriptor)
-    compare = load()
+    compare = Comparison()
     with contextlib.suppress(EOFError, OSError):
         connection.send_bytes(b"ready")
         while True:
@@ -41,59 +41,82 @@ def main(descriptor: int) -> None:
             connection.send_bytes(json.dumps(same).encode())
 
 
-def load() -> Any:
-    """The comparison of two LaTeX strings."""
-    import sympy
-    from math_verify import LatexExtractionConfig, parse, verify
+class Comparison:
+    """The comparison of two LaTeX strings. Its libraries are imported only here, when the process has its limits."""
 
-    config = [LatexExtractionConfig(boxed_match_priority=0)]
-    letter_i, zero = sympy.Symbol("i", real=False), sympy.Integer(0)
+    def __init__(self) -> None:
+        import math_verify
+        import sympy
 
-    def exact(value: Any) -> Any:
+        self._math_verify, self._sympy = math_verify, sympy
+        self._config = [math_verify.LatexExtractionConfig(boxed_match_priority=0)]
+        self._letter_i = sympy.Symbol("i", real=False)
+        self._parsed = lru_cache(maxsize=1000)(self._parse)
+
+    def __call__(self, answer: str, truth: str) -> bool:
+        """Whether both are the same."""
+        sympy, mine, theirs = self._sympy, self._parsed(answer), self._parsed(truth)
+        if mine and theirs and all(isinstance(side[0], sympy.core.relational.Relational) for side in (mine, theirs)):
+            related = self._same_relation(mine[0], theirs[0])
+            if related is not None:
+                return related
+        if any(isinstance(value, sympy.Basic) and value.has(sympy.Derivative) for value in (*mine, *theirs)):
+            # dy/dx would be the derivative of one letter by another, 0.
+            return bool(mine and theirs) and mine[0] == theirs[0]
+        # The truth first: verify is not symmetric.
+        same: bool = self._math_verify.verify(
+            list(theirs), list(mine), allow_set_relation_comp=True, timeout_seconds=None
+        )
+        return same and not self._differ(mine[0], theirs[0])
+
+    def _parse(self, latex: str) -> tuple[Any, ...]:
+        # Its own time limits are off: they are signals too, and a comparison that swallows exceptions outlives them.
+        found = self._math_verify.parse(f"\\boxed{{{latex}}}", self._config, parsing_timeout=None)
+        return tuple(self._exact(value) for value in found)
+
+    def _exact(self, value: Any) -> Any:
         """With decimals as the fractions that they are, and the letter i as the imaginary unit."""
+        sympy = self._sympy
         if not isinstance(value, sympy.Basic):
             return value
         swaps = {number: sympy.Rational(str(number)) for number in value.atoms(sympy.Float)}
-        if letter_i in value.free_symbols:
-            swaps[letter_i] = sympy.I
+        if self._letter_i in value.free_symbols:
+            swaps[self._letter_i] = sympy.I
         return value.xreplace(swaps) if swaps else value
 
-    # Its own time limits are off: they are signals too, and a comparison that swallows exceptions outlives them.
-    @lru_cache(maxsize=1000)
-    def parsed(latex: str) -> tuple[Any, ...]:
-        return tuple(exact(value) for value in parse(f"\\boxed{{{latex}}}", config, parsing_timeout=None))
-
-    def constant_factor(one: Any, other: Any) -> Any:
+    def _constant_factor(self, one: Any, other: Any) -> Any:
         """The finite number other than 0 that one expression is times the other; None if there is none."""
+        sympy = self._sympy
         one, other = sympy.simplify(one), sympy.simplify(other)
         if not one.free_symbols or one.free_symbols != other.free_symbols:
             return None
         factor = sympy.simplify(one / other)
-        return None if factor.free_symbols or factor.is_finite is False or factor == zero else factor
+        return None if factor.free_symbols or factor.is_finite is False or factor == sympy.Integer(0) else factor
 
-    def same_relation(one: Any, other: Any) -> bool | None:
+    def _same_relation(self, one: Any, other: Any) -> bool | None:
         """Whether equations or inequalities differ by a factor, None if that does not decide it."""
+        sympy = self._sympy
         if not one.free_symbols or not other.free_symbols:
             # 0 = 0 and 1 = 2 say nothing of any unknown.
             return bool(one == other)
         if isinstance(one, sympy.Eq) and isinstance(other, sympy.Eq):
-            return constant_factor(one.lhs - one.rhs, other.lhs - other.rhs) is not None
+            return self._constant_factor(one.lhs - one.rhs, other.lhs - other.rhs) is not None
         if all(isinstance(side, (sympy.Gt, sympy.Ge, sympy.Lt, sympy.Le)) for side in (one, other)):
             strict = [isinstance(side, (sympy.Gt, sympy.Lt)) for side in (one, other)]
-            factor = constant_factor(one.gts - one.lts, other.gts - other.lts)
+            factor = self._constant_factor(one.gts - one.lts, other.gts - other.lts)
             if factor is not None:
                 return bool(factor.is_positive and strict[0] == strict[1])
             return None if one.free_symbols == other.free_symbols else False
         return None
 
-    def differ(one: Any, other: Any) -> bool:
+    def _differ(self, one: Any, other: Any) -> bool:
         """Whether two values are certainly not the same: math-verify takes small ones for 0."""
-        if isinstance(one, sympy.Tuple) and isinstance(other, sympy.Tuple):
-            return any(differ(mine, theirs) for mine, theirs in zip(one, other, strict=True))
-        if isinstance(one, sympy.MatrixBase) and isinstance(other, sympy.MatrixBase):
-            return any(differ(mine, theirs) for mine, theirs in zip(one, other, strict=True))
+        sympy = self._sympy
+        for kind in (sympy.Tuple, sympy.MatrixBase):
+            if isinstance(one, kind) and isinstance(other, kind):
+                return any(self._differ(mine, theirs) for mine, theirs in zip(one, other, strict=True))
         if isinstance(one, sympy.Interval) and isinstance(other, sympy.Interval):
-            return differ(one.start, other.start) or differ(one.end, other.end)
+            return self._differ(one.start, other.start) or self._differ(one.end, other.end)
         if not isinstance(one, sympy.Expr) or not isinstance(other, sympy.Expr):
             return False
         if one.free_symbols or other.free_symbols:
@@ -102,21 +125,6 @@ def load() -> Any:
         mine, theirs = sympy.N(one, 30), sympy.N(other, 30)
         gap, size = abs(mine - theirs), max(abs(mine), abs(theirs))
         return bool(gap.is_number and gap.is_finite and gap > size * sympy.Float("1e-12"))
-
-    def compare(answer: str, truth: str) -> bool:
-        mine, theirs = parsed(answer), parsed(truth)
-        if mine and theirs and all(isinstance(side[0], sympy.core.relational.Relational) for side in (mine, theirs)):
-            related = same_relation(mine[0], theirs[0])
-            if related is not None:
-                return related
-        if any(isinstance(value, sympy.Basic) and value.has(sympy.Derivative) for value in (*mine, *theirs)):
-            # dy/dx would be the derivative of one letter by another, 0.
-            return bool(mine and theirs) and mine[0] == theirs[0]
-        # The truth first: verify is not symmetric.
-        same = verify(list(theirs), list(mine), allow_set_relation_comp=True, timeout_seconds=None)
-        return same and not differ(mine[0], theirs[0])
-
-    return compare
 
 
 if __name__ == "__main__":

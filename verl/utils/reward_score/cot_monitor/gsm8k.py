@@ -12,9 +12,9 @@ Every pattern runs in linear time: what may repeat is bounded, or is never given
 
 import re
 
+from verl.utils.reward_score.cot_monitor._boxed import last_boxed
 from verl.utils.reward_score.cot_monitor._marked import MarkedAnswerVerifier
 from verl.utils.reward_score.cot_monitor._marks import without_end_marks
-from verl.utils.reward_score.cot_monitor._math import last_boxed
 from verl.utils.reward_score.cot_monitor._numbers import NUMBER
 from verl.utils.reward_score.cot_monitor.BaseVerifier import register
 

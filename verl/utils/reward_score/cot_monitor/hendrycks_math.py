@@ -6,8 +6,8 @@ Decision: only a box is an answer, as the prompt asks for it; a formula elsewher
     verifier.compute_score("so $x = \\boxed{\\tfrac12}$", "\\frac{1}{2}")   # 1.0
 """
 
+from verl.utils.reward_score.cot_monitor._boxed import last_boxed
 from verl.utils.reward_score.cot_monitor._marked import MarkedAnswerVerifier
-from verl.utils.reward_score.cot_monitor._math import last_boxed
 from verl.utils.reward_score.cot_monitor.BaseVerifier import register
 
 

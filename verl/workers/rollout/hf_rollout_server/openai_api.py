@@ -27,7 +27,8 @@ from starlette.exceptions import HTTPException
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from verl.classmate.seeds import fresh_engine_seed
-from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, GenerationOutput, HFEngine
+from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, HFEngine
+from verl.workers.rollout.hf_rollout_server.request import GenerationOutput
 from verl.workers.rollout.hf_rollout_server.sampling import SamplingParams
 
 MAX_BODY_BYTES = 16 << 20

@@ -59,7 +59,8 @@ class WeightLoader:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._targets = model.state_dict(keep_vars=True)
-        self._missing = {id(tensor): name for name, tensor in self._targets.items()}
+        # A tensor is its own key, whatever its numbers are.
+        self._missing = {tensor: name for name, tensor in self._targets.items()}
 
     @torch.no_grad()
     def load(self, bucket: Iterable[PackedTensor]) -> None:
@@ -72,7 +73,7 @@ class WeightLoader:
             if target.shape != tensor.shape:
                 raise ValueError(f"weight update: {name} is {tuple(tensor.shape)}, expected {tuple(target.shape)}")
             target.copy_(tensor)
-            self._missing.pop(id(target), None)
+            self._missing.pop(target, None)
 
     def finish(self) -> None:
         """Raises ValueError when a parameter got no weight."""
