@@ -368,7 +368,7 @@ def test_a_difference_needs_both_of_its_sides() -> None:
 
 
 def test_the_best_of_each_view_is_compared() -> None:
-    """C' = C(with) - C(alone), each with the best classmate (spec 3.1)."""
+    """C' = C(with) - C(alone), each with the best classmate."""
     scores = views_row([[[1.0], [0.0]], [[0.0], [0.75]]], classmate_reward_type=ALONE, classmate_aggregation="max")
     assert scores.classmate_score == 0.25
     assert scores.best_classmate_score == 1.0

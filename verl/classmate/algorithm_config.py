@@ -1,4 +1,4 @@
-"""Options that hang on more than one node of the config: the estimator, and what it can make of the reward's parts.
+"""Options that depend on more than one node of the config: the estimator, and what it can make of the reward's parts.
 
 >>> reward = from_mapping(hydra_config.reward_model)
 >>> advantage = check_training(hydra_config, reward)
@@ -187,7 +187,7 @@ def algorithm_from_mapping(mapping: Mapping[str, Any]) -> AlgorithmConfig:
 
 
 def check_training(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> AdvantageConfig:
-    """What hangs on more than one node of the whole, resolved config.
+    """What depends on more than one node of the whole, resolved config.
 
     Args:
         config: with the nodes `algorithm` and `actor_rollout_ref`.

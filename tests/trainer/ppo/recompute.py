@@ -200,7 +200,7 @@ def normalised_segments(values: list[Values], groups: Sequence[str], options: Op
 
 
 def advantages(rows: Sequence[dict[str, Any]], options: Options) -> list[Expected] | None:
-    """What each row's tokens are to get; None where it hangs on what no dump holds (a critic).
+    """What each row's tokens are to get; None where it depends on what no dump holds (a critic).
 
     With `remax` the numbers of a prompt's rows are right up to a common summand, its baseline.
     """

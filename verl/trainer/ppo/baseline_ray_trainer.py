@@ -1,6 +1,6 @@
 """The trainer under every run: verl's synchronous PPO trainer plus our rows, metrics, dumps and terminal lines.
 
-Decision: upstream's `fit` and `step` stay as they are. What differs hangs on methods that upstream calls anyway: rows
+Decision: upstream's `fit` and `step` stay as they are. What differs stands in methods that upstream calls anyway: rows
 get stable ids where they are fetched, advantages see the reward's parts where they are computed, and a step is written
 down before it is saved, while the engines sleep, so that a checkpoint never runs ahead of `metrics.jsonl`.
 
