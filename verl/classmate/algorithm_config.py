@@ -47,7 +47,13 @@ DECOUPLED_ESTIMATORS = (*GDPO_ESTIMATORS, "grpo_main_classmate_separated")
 OUR_ESTIMATORS = (*DECOUPLED_ESTIMATORS, "grpo_w_classmate", "grpo")
 """Estimators that see the reward's parts; any other is upstream's and sees the fused scalar."""
 GROUP_ESTIMATORS = (
-    *("rloo", "rloo_vectorized", "opo", "gpg", "grpo_passk", "grpo_vectorized", "reinforce_plus_plus_baseline"),
+    "rloo",
+    "rloo_vectorized",
+    "opo",
+    "gpg",
+    "grpo_passk",
+    "grpo_vectorized",
+    "reinforce_plus_plus_baseline",
 )
 """Upstream's estimators that compare a row with the others of its prompt."""
 BATCH_ESTIMATORS = ("reinforce_plus_plus", "reinforce_plus_plus_baseline")

@@ -18,7 +18,13 @@ POLICY_FAILURES = {"unfinished_cot", "no_answer"}
 OURS = ("gdpo_classmate", "gdpo_wo_bn", "grpo_main_classmate_separated", "grpo", "grpo_w_classmate")
 STEP_WISE = "random_truncate_step_wise_utility"
 COMPARES_ROWS = {
-    *("rloo", "rloo_vectorized", "opo", "gpg", "grpo_passk", "grpo_vectorized", "reinforce_plus_plus_baseline"),
+    "rloo",
+    "rloo_vectorized",
+    "opo",
+    "gpg",
+    "grpo_passk",
+    "grpo_vectorized",
+    "reinforce_plus_plus_baseline",
 }
 """verl's estimators for which a row without another one of its prompt says nothing."""
 

@@ -415,8 +415,17 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """Upstream's place for helpers that share the policy's GPU: it has just put the policy to sleep."""
         tokens = ("prompts", "responses", "response_mask")
         fields = [
-            *("raw_prompt", "data_source", "reward_model", "extra_info", "extra_fields", "uid"),
-            *("global_steps", "session_id", "is_validate", "excluded_classmates", "partner"),
+            "raw_prompt",
+            "data_source",
+            "reward_model",
+            "extra_info",
+            "extra_fields",
+            "uid",
+            "global_steps",
+            "session_id",
+            "is_validate",
+            "excluded_classmates",
+            "partner",
         ]
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[*tokens, *fields])
         prompts, responses, masks = (rows.pop(name).unbind() for name in tokens)
