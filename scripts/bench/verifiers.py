@@ -20,9 +20,18 @@ LIMIT_S = 20.0
 """Most that 10,000 answers to GSM8K may take on two cores; those of MATH are formulas, each a few milliseconds."""
 
 GSM8K = (
-    *("#### {a}", "\\boxed{{{a}}}", "The answer is {a}.", "So she pays \\boxed{{\\${a:,}}}.", "#### {a:,}"),
-    *("\\boxed{{{a} \\text{{ apples}}}}", "The answer is {a}.00.", "\\boxed{{x = {a}}}", "\\boxed{{{b}}}"),
-    *("\\boxed{{\\frac{{{d}}}{{{b}}}}}", "\\boxed{{{b} + {c}}}", "\\boxed{{{a}\\%}}"),
+    "#### {a}",
+    "\\boxed{{{a}}}",
+    "The answer is {a}.",
+    "So she pays \\boxed{{\\${a:,}}}.",
+    "#### {a:,}",
+    "\\boxed{{{a} \\text{{ apples}}}}",
+    "The answer is {a}.00.",
+    "\\boxed{{x = {a}}}",
+    "\\boxed{{{b}}}",
+    "\\boxed{{\\frac{{{d}}}{{{b}}}}}",
+    "\\boxed{{{b} + {c}}}",
+    "\\boxed{{{a}\\%}}",
 )
 """Answers of which the truth is the number a = b + c, or not."""
 

@@ -73,7 +73,7 @@ def test_a_switch_is_true_false_or_null(key: str, value: str) -> None:
     assert str(error.value) == f"{key}: expected true or false, got {value!r}"
 
 
-def test_classmates_that_are_typed_replace_a_list_that_is_not_or_was_before() -> None:
+def test_typed_classmates_replace_an_untyped_or_earlier_list() -> None:
     classmates, models = "reward_model.classmates=[{model: a}]", f"{REWARD}.classmate_model_name_or_path_list"
     null = f"{models}=null"
     assert resolve_aliases([classmates]) == [classmates, null]

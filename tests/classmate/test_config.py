@@ -433,5 +433,5 @@ def test_what_follows_from_a_reward_type(kind: str, random: bool, alone: bool, s
         {"main_cot_keep_rate": "first-20-tokens"},
     ],
 )
-def test_plain_goes_with_whatever_holds_the_answer_back_or_means_to_show_it(options: dict) -> None:
+def test_plain_needs_an_answer_held_back_or_meant_to_be_shown(options: dict) -> None:
     assert from_mapping(reward_options(**options) | {"cot_format": "plain"}).cot_format == "plain"

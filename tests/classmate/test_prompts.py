@@ -240,7 +240,7 @@ def test_cue_begins_the_answer() -> None:
     assert turn.text.endswith(f"assistant\n2 + 3 = 5.{cue}")
 
 
-def test_header_markers_are_opened_by_the_template_and_closed_by_us() -> None:
+def test_the_template_opens_header_markers_and_we_close_them() -> None:
     """The marker that the template wrote is not written again; its tokens are the special ones."""
     tokenizer = header_bpe()
     markers = CotMarkers(start="<|start_header|>thought<|end_header|>", end="<|start_header|>answer<|end_header|>")

@@ -222,7 +222,7 @@ def test_fusion(fusion: str, weight: float, condition: str, main: float, expecte
     assert scores.extra_info()["final_reward"] == pytest.approx(expected)
 
 
-def test_format_adds_to_the_base_reward_in_both_directions_but_not_to_the_condition() -> None:
+def test_format_adds_to_the_base_reward_but_not_to_the_condition() -> None:
     good = row(1.0, scale=SYCOPHANCY, format_score=1.0, format_weight=0.1)
     assert good.base_reward == pytest.approx(10.1)
     almost = row(0.45, scale=BINARY, format_score=1.0, format_weight=0.1)
@@ -368,7 +368,7 @@ def test_a_difference_needs_both_of_its_sides() -> None:
 
 
 def test_the_best_of_each_view_is_compared() -> None:
-    """C' = C(with) - C(alone), each with the best classmate (spec 3.1)."""
+    """C' = C(with) - C(alone), each with the best classmate."""
     scores = views_row([[[1.0], [0.0]], [[0.0], [0.75]]], classmate_reward_type=ALONE, classmate_aggregation="max")
     assert scores.classmate_score == 0.25
     assert scores.best_classmate_score == 1.0
@@ -420,7 +420,7 @@ def test_segments_sum_to_the_whole(data: st.DataObject, m: int, s: int, k: int, 
 
 
 @pytest.mark.guards("undefined variable with consistency off")
-def test_consistency_is_a_component_of_its_own_which_no_condition_gates() -> None:
+def test_no_condition_gates_the_consistency_component() -> None:
     options = {"add_consistency_reward": True, "consistency_reward_weight": 0.5}
     options["use_classmate_main_cond"] = "no_classmate_when_main_incorrect"
     scores = views_row([[[1.0, 0.0]], [[1.0, 1.0]]], agreement_MS=[[1.0, 0.0]], main=0.0,
@@ -442,7 +442,7 @@ def test_the_classmates_answers_are_read_on_their_own_scale() -> None:
     assert scores.base_reward == 1.0
 
 
-def test_failures_of_every_view_are_counted_and_keys_stay_the_same() -> None:
+def test_failures_of_every_view_are_counted_under_the_same_keys() -> None:
     full = views_row([[[1.0]], [[Outcome.timeout]], [[0.5]]], classmate_reward_type=STEP_WISE).extra_info()
     assert (full["outcome_ok"], full["outcome_timeout"]) == (2.0, 1.0)
     config = ClassmateCotRewardConfig(classmate_reward_type=STEP_WISE)

@@ -42,7 +42,7 @@ def test_traits_are_those_of_the_family(family: Family) -> None:
 
 
 @pytest.mark.parametrize("roles", [roles for roles in CHATS if roles != "s"])
-def test_every_text_of_a_chat_reaches_the_prompt_once_and_in_order(family: Family, roles: str) -> None:
+def test_every_text_of_a_chat_is_in_the_prompt_once_and_in_order(family: Family, roles: str) -> None:
     with templated(byte_bpe(), family.template) as own:
         text = render(for_run(own, date="2026-01-02", system_as_user=True), messages(roles))
     places = [text.index(content) for _, content in CHATS[roles] if content != SYSTEM]
@@ -54,7 +54,7 @@ def test_every_text_of_a_chat_reaches_the_prompt_once_and_in_order(family: Famil
         assert f"{FIRST}\n\n{SECOND}" in text
 
 
-def test_what_a_template_takes_by_itself_is_rendered_as_it_always_was(family: Family) -> None:
+def test_what_a_template_takes_by_itself_is_rendered_as_before(family: Family) -> None:
     with templated(byte_bpe(), family.template) as own:
         ours = for_run(own, date=None, system_as_user=True)
         assert render(ours, messages("u")) == render(own, messages("u"))

@@ -73,7 +73,7 @@ def test_vanilla_is_the_thought_as_the_keep_rate_cuts_it() -> None:
     assert not whole.segments.any()
 
 
-def test_remove_wo_cot_compares_with_the_question_alone_under_the_same_terms() -> None:
+def test_remove_wo_cot_asks_the_question_alone_on_the_same_terms() -> None:
     for options, close in (({}, True), ({"main_cot_keep_rate": 0.5}, False)):
         shown = show(classmate_reward_type="remove_wo_cot", **options)
         assert thoughts(shown)[1:] == [""]
@@ -110,7 +110,7 @@ def test_validation_cuts_at_fixed_places(kind: str) -> None:
         assert shown[0].keep_rate == pytest.approx(0.5, abs=0.1), "the mean of the draws"
 
 
-def test_step_wise_prefixes_are_nested_and_end_with_the_question_alone() -> None:
+def test_step_wise_prefixes_are_nested_down_to_the_question() -> None:
     shown = show(classmate_reward_type=STEP_WISE, step_wise_segments=3, validate=True, keep_unit="words")
     texts = thoughts(shown)
     assert len(texts) == 4
@@ -207,7 +207,7 @@ def test_derangements_differ_between_seeds() -> None:
     assert set(counts) == {1, 2}, "every other row may be the partner"
 
 
-def test_seeds_of_views_classmates_and_samples_are_pairwise_distinct() -> None:
+def test_seeds_of_views_classmates_and_samples_all_differ() -> None:
     """As the judge derives them: sample number = view x S + sample; the policy counts as classmate -1."""
     key = row_key("a", 3)
     asked = [request_seed(0, 5, key, rollout, m, v * 2 + s)

@@ -348,7 +348,7 @@ def test_a_card_written_by_hand_stays(hub: LocalHub, run: Path, command: Callabl
 
 @pytest.mark.parametrize("name", ["a/b/c d", "a/b/c", "a b", "", "/", "me/", "-a", "a--b", "x.git", "a" * 97])
 @pytest.mark.parametrize("how", [["--dry_run"], []], ids=["dry", "real"])
-def test_a_name_that_no_repository_has_is_refused_before_anything_is_asked(
+def test_an_impossible_name_is_refused_before_anything_is_asked(
     name: str, how: list[str], hub: LocalHub, run: Path, command: Callable[..., tuple[str, str]]
 ) -> None:
     shown, error = command("--root_path", run, f"--repo_name={name}", *how)
@@ -359,7 +359,7 @@ def test_a_name_that_no_repository_has_is_refused_before_anything_is_asked(
     assert "--repo_name 'a b/model' is no name of a repository" in error
 
 
-def test_one_step_goes_to_its_branch_and_to_main_if_it_is_the_newest(
+def test_a_step_goes_to_its_branch_and_to_main_if_newest(
     hub: LocalHub, run: Path, command: Callable[..., tuple[str, str]]
 ) -> None:
     shown, _ = command("--root_path", run, "--step", 2, "--repo_name", "older", "--dry_run")

@@ -189,7 +189,7 @@ def test_one_call_brings_all_samples(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_a_dead_engine_is_restarted_under_its_name_and_excluded_in_the_end(start: Start) -> None:
+def test_a_dead_engine_is_restarted_by_name_then_excluded(start: Start) -> None:
     running = start(2, classmate_max_restarts=1)
     (before,) = running.ask()
 
@@ -214,7 +214,7 @@ def test_a_dead_engine_is_restarted_under_its_name_and_excluded_in_the_end(start
 
 
 @pytest.mark.slow
-def test_a_stopped_engine_is_found_restarted_under_its_name_and_excluded_in_the_end(start: Start) -> None:
+def test_a_stopped_engine_is_restarted_by_name_then_excluded(start: Start) -> None:
     """It lives, holds its memory and answers nothing, which no error tells."""
     running = start(2, classmate_max_restarts=1, classmate_ping_timeout=PING_S)
     (before,) = running.ask()
@@ -243,7 +243,7 @@ def test_a_stopped_engine_is_found_restarted_under_its_name_and_excluded_in_the_
 
 
 @pytest.mark.slow
-def test_an_engine_that_answers_pings_and_no_requests_is_restarted(start: Start) -> None:
+def test_an_engine_that_answers_only_pings_is_restarted(start: Start) -> None:
     running = start(1, classmate_max_restarts=1, classmate_ping_timeout=PING_S, classmate_request_timeout=PING_S)
     (before,) = running.ask()
 
@@ -319,7 +319,7 @@ def test_a_model_that_cannot_be_loaded_is_named(session: None, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_engines_of_one_classmate_share_its_requests_and_stand_in_for_each_other(start: Start) -> None:
+def test_replicas_share_requests_and_stand_in_for_each_other(start: Start) -> None:
     running = start(1, classmate_replicas=2, classmate_max_restarts=1, classmate_placement="dedicated")
     engines = [ray.get_actor(actor_name(0, running.reward.classmates[0], replica)) for replica in (0, 1)]
     seeds = tuple(range(12))

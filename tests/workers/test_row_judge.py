@@ -176,7 +176,7 @@ def test_immediate_answer_is_begun_for_the_classmate_and_short(models: Path) -> 
     assert bare.scores.classmate_score == 1.0
 
 
-def test_helping_with_another_question_is_scored_by_that_questions_truth(models: Path) -> None:
+def test_help_with_another_question_is_scored_by_its_truth(models: Path) -> None:
     row, client = judge(
         models, f"{KIND}=help_other_questions", say=lambda _: "It is 10.", answer=answer_of(partner=PARTNER)
     )
@@ -207,7 +207,7 @@ def test_the_similar_question_comes_with_the_row(models: Path) -> None:
     assert {s["outcome"] for c in alone.record["classmates"] for s in c["samples"]} == {"no_partner"}
 
 
-def test_consistency_is_agreement_with_the_answer_that_the_policy_gave(models: Path) -> None:
+def test_consistency_is_agreement_with_the_policys_answer(models: Path) -> None:
     wrong = answer_of(f"<think>{THOUGHT}</think>\n\nThe answer is 8.")
     option = "reward_model.classmate_cot_reward_configs.add_consistency_reward=True"
     row, _ = judge(models, option, say=lambda _: "It is 8.", answer=wrong)
@@ -259,7 +259,7 @@ def test_the_record_holds_all_that_judging_again_needs(models: Path) -> None:
     assert Partner(**record["partner"]) == PARTNER
 
 
-def test_classmates_that_open_a_thought_of_their_own_are_read_behind_it(models: Path) -> None:
+def test_classmates_that_think_are_read_behind_their_thought(models: Path) -> None:
     row, _ = judge(
         models,
         f"{KIND}=help_other_questions",
@@ -273,7 +273,7 @@ def test_classmates_that_open_a_thought_of_their_own_are_read_behind_it(models: 
     assert {s["outcome"] for c in endless.record["classmates"] for s in c["samples"]} == {"no_answer"}
 
 
-def test_the_judge_of_a_prefix_hears_only_what_follows_the_thought(models: Path) -> None:
+def test_a_prefixs_judge_hears_only_what_follows_the_thought(models: Path) -> None:
     keep = "reward_model.classmate_cot_reward_configs.main_cot_keep_rate=0.3"
     row, client = judge(models, keep, say=lambda _: " and so 7</think>It is 9.")
     assert not any(request["prompt"].endswith("</think>") for request in client.requests)
@@ -310,7 +310,7 @@ def outcomes(row: JudgedRow) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("family", ["llama3_2", "gemma2", "qwen2_5", "olmo2", "qwen3_instruct_2507"])
-def test_a_part_is_closed_for_a_classmate_whose_template_has_no_thoughts(
+def test_a_part_is_closed_where_the_template_has_no_thoughts(
     tmp_path: Path, family: str, options: tuple[str, ...]
 ) -> None:
     """It would never write the close marker behind which its answer counts; one that thinks may still finish the
@@ -334,7 +334,7 @@ def test_the_template_decides_nothing_where_the_user_has(tmp_path: Path, setting
         assert [request["prompt"].endswith("</think>") for request in client.requests] == closed
 
 
-def test_a_template_that_refuses_a_row_is_an_outcome_of_that_classmate(tmp_path: Path) -> None:
+def test_a_template_that_refuses_a_row_is_its_classmates_outcome(tmp_path: Path) -> None:
     refusing = "{% if 'three' in messages[-1].content %}{{ raise_exception('no threes') }}{% endif %}{{ messages }}"
     models = with_templates(tmp_path, refusing, None)
     row, client = judge(models, say=lambda _: "It is 7.")
@@ -351,7 +351,7 @@ def test_a_template_that_refuses_a_row_is_an_outcome_of_that_classmate(tmp_path:
     assert (both.scores.classmate_valid, both.scores.final_reward) == (False, 1.0)
 
 
-def test_a_classmate_without_a_system_role_gets_the_text_in_the_user_s_turn(tmp_path: Path) -> None:
+def test_without_a_system_role_the_text_is_in_the_users_turn(tmp_path: Path) -> None:
     models = with_templates(tmp_path, FAMILIES["gemma2"].template, None)
     chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": QUESTION}]
     row, client = judge(models, say=lambda _: "It is 7.", answer=answer_of(messages=chat))

@@ -1,4 +1,4 @@
-"""Options that hang on more than one node of the config: the estimator, and what it can make of the reward's parts.
+"""Options that depend on more than one node of the config: the estimator, and what it can make of the reward's parts.
 
 >>> reward = from_mapping(hydra_config.reward_model)
 >>> advantage = check_training(hydra_config, reward)
@@ -47,7 +47,13 @@ DECOUPLED_ESTIMATORS = (*GDPO_ESTIMATORS, "grpo_main_classmate_separated")
 OUR_ESTIMATORS = (*DECOUPLED_ESTIMATORS, "grpo_w_classmate", "grpo")
 """Estimators that see the reward's parts; any other is upstream's and sees the fused scalar."""
 GROUP_ESTIMATORS = (
-    *("rloo", "rloo_vectorized", "opo", "gpg", "grpo_passk", "grpo_vectorized", "reinforce_plus_plus_baseline"),
+    "rloo",
+    "rloo_vectorized",
+    "opo",
+    "gpg",
+    "grpo_passk",
+    "grpo_vectorized",
+    "reinforce_plus_plus_baseline",
 )
 """Upstream's estimators that compare a row with the others of its prompt."""
 BATCH_ESTIMATORS = ("reinforce_plus_plus", "reinforce_plus_plus_baseline")
@@ -187,7 +193,7 @@ def algorithm_from_mapping(mapping: Mapping[str, Any]) -> AlgorithmConfig:
 
 
 def check_training(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> AdvantageConfig:
-    """What hangs on more than one node of the whole, resolved config.
+    """What depends on more than one node of the whole, resolved config.
 
     Args:
         config: with the nodes `algorithm` and `actor_rollout_ref`.

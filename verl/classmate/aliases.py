@@ -44,7 +44,7 @@ _GONE = {
     "classmate_clip_ratio": "clipped a ratio without any parameter of the policy, so that it had no gradient",
     "cl_rollout_is_": "weighted a ratio without any parameter of the policy, so that it had no gradient",
 }
-"""Beginnings of keys of the original code that are refused, and why (spec 4.5)."""
+"""Beginnings of keys of the original code that are refused, and why."""
 _VALUES = {
     ("algorithm.adv_estimator", "gdpo"): "gdpo_classmate",
     (f"reward_model.{_REWARD}.classmate_reward_type", "vanilla"): "vanilla_reward",

@@ -59,7 +59,7 @@ RewardType = Literal[
     "help_other_questions",
     "help_other_similar_questions",
 ]
-# Of each reward manager: reward_fusion, format_weight (spec 3.1, 3.3).
+# Of each reward manager: reward_fusion, format_weight.
 _MANAGER_DEFAULTS: dict[str, tuple[Literal["sum", "weighted_average"], float]] = {
     "classmate_cot": ("sum", 0.0),
     "sycophancy_classmate_cot": ("weighted_average", 0.1),
@@ -398,7 +398,7 @@ class ClassmateCotRewardConfig:
 
     @property
     def tests_main_answer(self) -> bool:
-        """Whether anything hangs on the main answer's being correct."""
+        """Whether anything depends on the main answer's being correct."""
         when_correct = self.classmate_advantage_clamp == "non_neg_adv_when_main_correct"
         return when_correct or self.use_classmate_main_cond.endswith("when_main_incorrect")
 

@@ -29,7 +29,7 @@ REMOTE_BACKENDS = ("openai", "tinker")
 """Judges that are asked over the network."""
 
 MAX_RETRIES = 4
-"""Most times that a request is sent again (spec 9.3)."""
+"""Most times that a request is sent again."""
 
 
 @dataclass(frozen=True, kw_only=True)

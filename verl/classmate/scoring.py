@@ -1,7 +1,7 @@
 """From the scores of one row's answers to its rewards.
 
-One decision: a helper that failed is data, an `Outcome`, never a score (spec D3). What has no score is NaN here, is
-left out of every mean, and is counted.
+One decision: a helper that failed is data, an `Outcome`, never a score. What has no score is NaN here, is left out of
+every mean, and is counted: docs/method.md#what-fails-is-no-score
 
     >>> scale = RewardScale(direction="maximize", low=0.0, high=1.0, threshold=0.5)
     >>> answers = [Continuation(classmate=0, sample=0, outcome=Outcome.ok, text="7", score=1.0)]
@@ -49,7 +49,8 @@ class Outcome(StrEnum):
 # Outcomes that are decided before any classmate is asked, by what the policy wrote or by the batch. Not `not_needed`:
 # that row was fit to be shown, but W is 0 whatever they answer (`ask_when_it_counts_only`).
 NOT_ASKED = frozenset({Outcome.empty_cot, Outcome.unfinished_cot, Outcome.too_long, Outcome.no_partner})
-# The policy wrote no answer: its own failure, scored by `unfinished_main_score` (spec D5).
+# The policy wrote no answer: its own failure, scored by `unfinished_main_score`.
+# docs/method.md#what-fails-is-no-score
 POLICY_FAILURES = frozenset({Outcome.unfinished_cot, Outcome.no_answer})
 
 ROUNDING = 1e-13
@@ -58,7 +59,8 @@ ROUNDING = 1e-13
 
 @dataclass(frozen=True, kw_only=True)
 class RewardScale:
-    """How a verifier's raw score is read (spec D1, D2, 9.3)."""
+    """How a verifier's raw score is read
+    (docs/method.md#when-it-counts-use_classmate_main_cond)."""
 
     direction: Literal["maximize", "minimize"] = "maximize"
     """Whether the raw score is to rise or to fall."""
@@ -263,7 +265,7 @@ class ClassmateScores:
         return self.scores_VMS[0]
 
     def extra_info(self) -> dict[str, float]:
-        """All of it as numbers, with the same keys in every row of a run; NaN where the row is excluded (spec 7)."""
+        """All of it as numbers, with the same keys in every row of a run; NaN where the row is excluded."""
         nan = math.nan
         weighted = self.classmate_reward_weight * self.classmate_reward
         has_final = self.main_valid and (self.classmate_valid or not self.outcomes)
@@ -317,7 +319,9 @@ def score_row(
     format_score: float = 0.0,
     format_weight: float = 0.0,
 ) -> ClassmateScores:
-    """Rewards of one row (spec 3.1 to 3.3).
+    """Rewards of one row.
+
+    docs/method.md#what-classmates-are-shown-classmate_reward_type
 
     Args:
         main_score: raw score of the main output; None if it has none.
@@ -374,7 +378,7 @@ def score_row(
     classmate_valid = not math.isnan(aggregated) and not math.isnan(gamma)
     best = _nanmax(gains_M)
     if gamma == 0:
-        # W is 0 whatever was answered, or not (spec 3.2), but for rows that nobody could have been shown.
+        # W is 0 whatever was answered, or not, but for rows that nobody could have been shown.
         classmate_valid = any(outcome not in NOT_ASKED | {Outcome.excluded} for outcome in outcomes.flat)
     reward = gamma * aggregated if classmate_valid and gamma else 0.0
 
@@ -428,7 +432,7 @@ def score_row(
 def condition_factor(
     main_score: float | None, main_outcome: Outcome, scale: RewardScale, config: ClassmateCotRewardConfig
 ) -> float:
-    """gamma (spec 3.2, D2), NaN for a row whose main output could not be scored; arguments as for `score_row`."""
+    """gamma, NaN for a row whose main output could not be scored; arguments as for `score_row`."""
     _, base, main_valid = _main_reward(main_score, main_outcome, scale, config)
     return _gamma(base >= _threshold(scale, config), config) if main_valid else math.nan
 
@@ -487,7 +491,7 @@ def _settled(value: float, terms: Sequence[float] | np.ndarray) -> float:
 
 
 def _fuse(base: float, reward: float, best: float, config: ClassmateCotRewardConfig) -> float:
-    """F (spec 3.3)."""
+    """F, by `reward_fusion`."""
     weight = config.classmate_reward_weight
     if config.reward_fusion == "weighted_average":
         return (1 - weight) * base + weight * reward

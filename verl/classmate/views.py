@@ -1,8 +1,9 @@
-"""What the classmates are shown of a row: one or more views, by reward type (spec 3.1).
+"""What the classmates are shown of a row: one or more views, by reward type.
 
 One decision: a reward type is nothing but a list of views and a rule that combines their scores, so that asking,
 failing and recording are the same for all. The first view is the fullest; where a reward is a difference, the last view
-is what the first is compared with, and steps in between share the credit. Everything random hangs on the row's seed.
+is what the first is compared with, and steps in between share the credit. Everything random depends on the row's seed.
+docs/method.md#what-classmates-are-shown-classmate_reward_type
 
     >>> views = row_views(span, response_ids, tokenizer, messages, config, seed=7, validate=False)
     >>> [view.thought for view in views.views]          # random_truncate_step_wise_utility

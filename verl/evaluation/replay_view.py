@@ -76,7 +76,9 @@ class View:
             kept = f"{record['handed_over_tokens']}/{row.read.span.cot_length}"
             before = self.dump.records[row.number]["final_reward"]
             cells = [
-                *(str(row.number), str(record["index"]), str(record["rollout"])),
+                str(row.number),
+                str(record["index"]),
+                str(record["rollout"]),
                 kept if record["cot_kind"] in ("closed", "plain") else record["cot_kind"],
                 " ".join((record["output"] or "").split()) or record["main_outcome"],
                 *(_number(record[key]) for key in ("base_reward", "classmate_score", "gamma", "classmate_reward")),

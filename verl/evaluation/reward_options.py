@@ -26,10 +26,19 @@ REWARD_KEYS = frozenset(
         *(
             f"{_REWARD}.{name}"
             for name in (
-                *("classmate_weights", "classmate_reward_weight", "main_reward_weight", "classmate_aggregation"),
-                *("reward_fusion", "use_classmate_main_cond", "main_correct_threshold", "unfinished_main_score"),
-                *("token_level_classmate_reward_mode", "classmate_advantage_clamp", "min_classmate_valid_fraction"),
-                *("add_consistency_reward", "consistency_reward_weight"),
+                "classmate_weights",
+                "classmate_reward_weight",
+                "main_reward_weight",
+                "classmate_aggregation",
+                "reward_fusion",
+                "use_classmate_main_cond",
+                "main_correct_threshold",
+                "unfinished_main_score",
+                "token_level_classmate_reward_mode",
+                "classmate_advantage_clamp",
+                "min_classmate_valid_fraction",
+                "add_consistency_reward",
+                "consistency_reward_weight",
             )
         ),
         *(

@@ -1,7 +1,7 @@
 """What every process of a verl run loads when it is timed (`VERL_USE_EXTERNAL_MODULES`): step ends, lengths, stubs.
 
-One decision: ours and upstream's are timed by the same lines, hung on upstream's own functions that both call. Neither
-costs anything: a line of a file for each step, a key of the sampling parameters for each row.
+One decision: ours and upstream's are timed by the same lines, attached to upstream's own functions that both call.
+Neither costs anything: a line of a file for each step, a key of the sampling parameters for each row.
 """
 
 import asyncio

@@ -166,7 +166,7 @@ def run(
     return Row(output=asyncio.run(go()), policy=policy, classmates=classmates)
 
 
-def test_each_classmate_gets_question_and_thought_in_its_own_tokens(config: DictConfig) -> None:
+def test_each_classmate_reads_question_and_thought_in_its_tokens(config: DictConfig) -> None:
     row = run(config, ANSWERED)
     assert [request["classmate"] for request in row.classmates.requests] == [0, 1]
     for request, recorded in zip(row.classmates.requests, row.record["classmates"], strict=True):
@@ -179,9 +179,7 @@ def test_each_classmate_gets_question_and_thought_in_its_own_tokens(config: Dict
     assert len({*seeds, row.policy.requests[0]["sampling_params"]["seed"]}) == 5, "every request has a seed of its own"
 
 
-def test_with_batched_only_those_that_share_the_policys_memory_are_left_to_the_trainer(
-    config: DictConfig, tmp_path: Path
-) -> None:
+def test_batched_leaves_those_in_policy_memory_to_the_trainer(config: DictConfig, tmp_path: Path) -> None:
     later = run(config, ANSWERED, judged_later=True)
     assert later.classmates.requests == []
     assert later.output.extra_fields[ASKED_EARLY] == {}
@@ -282,9 +280,7 @@ def test_remax_has_one_greedy_session_more(config: DictConfig, monkeypatch: pyte
     assert {row["temperature"] for row in validation} == {1.0}
 
 
-def test_the_rows_of_a_prompt_share_the_answers_to_the_question_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_a_prompt_share_answers_to_the_question_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the worker that makes them; nothing of it outlives the prompt."""
     for name in CLASSMATES:
         TOKENIZERS[name]().save_pretrained(tmp_path / name)
@@ -460,7 +456,7 @@ def test_every_question_is_paired_with_another_one_of_its_batch(size: int) -> No
         assert partner.data_source == "hinted_arithmetic"
 
 
-def test_pairs_follow_from_seed_and_step_and_are_fixed_in_validation() -> None:
+def test_pairs_follow_from_seed_and_step_fixed_in_validation() -> None:
     def pairs(step: int, **options: Any) -> list[str]:
         return paired(batch(8, step=step), **options)
 
@@ -539,7 +535,7 @@ def test_the_policy_is_told_the_run_s_day(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("family", ["gemma2", "mistral_v0_1", "phi3_old"])
-def test_the_data_set_drops_no_row_whose_system_text_the_template_refuses(tmp_path: Path, family: str) -> None:
+def test_no_row_is_dropped_where_a_template_refuses_system_text(tmp_path: Path, family: str) -> None:
     """Upstream counts a row that the template refuses as too long."""
     chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": QUESTION}]
     rows = [{"prompt": chat, "data_source": "hinted_arithmetic", "extra_info": {"index": i}} for i in range(4)]

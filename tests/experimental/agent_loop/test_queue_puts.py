@@ -198,7 +198,7 @@ def values(column: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("units", [1, 3])
-def test_the_queue_gives_back_what_it_gives_back_of_upstreams_rows(units: int) -> None:
+def test_the_queue_gives_back_what_it_does_of_upstreams_rows(units: int) -> None:
     """A real queue, whose storage units share the rows: every type that a row of the agent loop holds, in any order."""
     rows: list[dict[str, Any]] = [
         {

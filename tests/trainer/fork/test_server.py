@@ -123,7 +123,7 @@ def test_the_server_ends_with_the_process_that_started_it(tmp_path: Path) -> Non
     assert eventually(lambda: not Path(socket_path).parent.exists())
 
 
-def test_a_path_too_long_for_a_socket_is_an_error_that_leaves_nothing(tmp_path: Path, monkeypatch) -> None:
+def test_a_path_too_long_for_a_socket_leaves_nothing_behind(tmp_path: Path, monkeypatch) -> None:
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))

@@ -108,9 +108,7 @@ def test_servers_answer_until_a_signal_and_only_their_entries_go(
 
 
 @pytest.mark.slow
-def test_a_server_that_dies_ends_the_launcher_with_its_last_words(
-    models: list[str], mapping: Path, tmp_path: Path
-) -> None:
+def test_a_dying_server_ends_the_launcher_with_its_last_words(models: list[str], mapping: Path, tmp_path: Path) -> None:
     with launched("--backend", "hf", "--mapping", str(mapping), *models, folder=tmp_path) as launcher:
         launcher.wait_for("Ctrl-C ends it")
         victim = next(process for process in launcher.servers if models[0] in process.cmdline())
@@ -126,9 +124,7 @@ def test_a_server_that_dies_ends_the_launcher_with_its_last_words(
 
 
 @pytest.mark.slow
-def test_a_server_that_does_not_start_is_told_and_nothing_is_entered(
-    models: list[str], mapping: Path, tmp_path: Path
-) -> None:
+def test_a_server_that_does_not_start_is_told_and_not_entered(models: list[str], mapping: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     for file in Path(models[0]).iterdir():

@@ -18,7 +18,13 @@ POLICY_FAILURES = {"unfinished_cot", "no_answer"}
 OURS = ("gdpo_classmate", "gdpo_wo_bn", "grpo_main_classmate_separated", "grpo", "grpo_w_classmate")
 STEP_WISE = "random_truncate_step_wise_utility"
 COMPARES_ROWS = {
-    *("rloo", "rloo_vectorized", "opo", "gpg", "grpo_passk", "grpo_vectorized", "reinforce_plus_plus_baseline"),
+    "rloo",
+    "rloo_vectorized",
+    "opo",
+    "gpg",
+    "grpo_passk",
+    "grpo_vectorized",
+    "reinforce_plus_plus_baseline",
 }
 """verl's estimators for which a row without another one of its prompt says nothing."""
 
@@ -200,7 +206,7 @@ def normalised_segments(values: list[Values], groups: Sequence[str], options: Op
 
 
 def advantages(rows: Sequence[dict[str, Any]], options: Options) -> list[Expected] | None:
-    """What each row's tokens are to get; None where it hangs on what no dump holds (a critic).
+    """What each row's tokens are to get; None where it depends on what no dump holds (a critic).
 
     With `remax` the numbers of a prompt's rows are right up to a common summand, its baseline.
     """

@@ -87,7 +87,7 @@ def test_the_classmates_weight_changes_the_actors_gradient(model: Qwen3ForCausal
 
 
 @pytest.mark.guards("CoT mask zeroing all other tokens")
-def test_in_partial_mode_only_cot_tokens_carry_the_classmates_advantage(model: Qwen3ForCausalLM) -> None:
+def test_in_partial_mode_only_cot_tokens_carry_their_advantage(model: Qwen3ForCausalLM) -> None:
     without, with_classmates = advantages_BR(0.0, "classmate_partial"), advantages_BR(1.0, "classmate_partial")
     assert torch.equal(without[:, 3:], with_classmates[:, 3:])
     assert not torch.allclose(without[:, :3], with_classmates[:, :3])

@@ -65,7 +65,7 @@ def test_greedy_rows_leave_the_batch_and_the_queue(queue: dict[str, dict[str, An
     assert set(rewards) == {"a", "b"}
 
 
-def test_a_greedy_row_without_consistency_has_no_fused_reward_where_that_is_a_part_of_it() -> None:
+def test_a_greedy_row_without_consistency_has_no_fused_reward() -> None:
     row = {
         "main_valid": True,
         "classmate_valid": True,
@@ -109,7 +109,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     return found
 
 
-def test_a_run_keeps_its_number_of_checkpoints_over_all_its_starts(tmp_path: Path, seen: list[list[int]]) -> None:
+def test_a_run_keeps_its_number_of_checkpoints_over_all_starts(tmp_path: Path, seen: list[list[int]]) -> None:
     first = Saver(tmp_path)
     assert [first.save(step) for step in (20, 40, 60, 80)] == [[20], [20, 40], [20, 40, 60], [40, 60, 80]]
     second = Saver(tmp_path)
@@ -164,7 +164,7 @@ def test_nothing_to_count_is_a_loss_of_zero(mode: str) -> None:
     [(-1, None, [2, 3, 4]), (2, None, [2, 4]), (1, None, []), (-1, [2], [])],
     ids=["no validation", "every second step", "every step", "profiled"],
 )
-def test_answers_of_the_next_step_are_begun_before_this_one_is_written_down(
+def test_the_next_answers_begin_before_this_step_is_written(
     monkeypatch: pytest.MonkeyPatch, test_freq: int, profiled: list[int] | None, begun_before_written: list[int]
 ) -> None:
     """Not where the policy validates first, not behind the last step, and each step's prompts are handed out once."""

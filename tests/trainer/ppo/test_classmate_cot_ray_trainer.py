@@ -29,7 +29,7 @@ def test_keywords_reach_the_typed_config_in_old_spellings_too(config: DictConfig
     assert reward.classmate_generation_configs.max_new_tokens == 7
 
 
-def test_an_unknown_keyword_is_refused_before_a_run_folder_is_made(config: DictConfig, tmp_path: Path) -> None:
+def test_an_unknown_keyword_is_refused_before_a_folder_is_made(config: DictConfig, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="classmate_reward_weight"):
         ClassmateCoTRayPPOTrainer(config=config, classmate_cot_reward_configs={"classmate_reward_wieght": 1.0})
     assert not (tmp_path / "run").exists()

@@ -117,7 +117,7 @@ def reasons(plain: dict[str, Any]) -> list[tuple[Combination, str | None]]:
     return [(one, refusal(plain, one)) for one in every_combination()]
 
 
-def test_every_combination_is_possible_or_refused_with_its_reason(
+def test_every_combination_is_possible_or_refused_with_a_reason(
     reasons: list[tuple[Combination, str | None]],
 ) -> None:
     for combination, reason in reasons:
@@ -304,14 +304,14 @@ def trained(bench: Workbench, plain: dict[str, Any], covering: list[Combination]
 
 
 @pytest.mark.slow
-def test_a_handful_of_combinations_trains_with_the_advantages_of_the_specification(
+def test_some_combinations_train_with_the_recomputed_advantages(
     bench: Workbench, plain: dict[str, Any], covering: list[Combination]
 ) -> None:
     trained(bench, plain, covering, range(HANDFUL))
 
 
 @pytest.mark.long
-def test_every_pair_of_options_trains_with_the_advantages_of_the_specification(
+def test_every_pair_of_options_has_the_recomputed_advantages(
     bench: Workbench, plain: dict[str, Any], covering: list[Combination]
 ) -> None:
     trained(bench, plain, covering, range(HANDFUL, len(covering)))

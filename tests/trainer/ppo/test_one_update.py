@@ -73,7 +73,7 @@ def test_what_reads_them_earlier_or_later_has_them_computed(change: dict[str, An
     assert needs(config(**change))
 
 
-def test_rows_of_two_steps_dropout_corrections_and_narrowed_masks_need_them() -> None:
+def test_two_steps_dropout_corrections_and_masks_need_them() -> None:
     assert needs(config(), rows=16)
     assert needs(config(), dropout=True)
     assert needs(config(), rollout_is_threshold=2.0)
@@ -143,7 +143,7 @@ def actor_config(**changes: Any) -> ActorConfig:
 
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
-def test_the_loss_is_upstreams_with_a_pass_that_gave_the_same_numbers(mode: str) -> None:
+def test_the_loss_is_upstreams_with_a_pass_of_the_same_numbers(mode: str) -> None:
     data, log_probs, _ = micro_batch(8)
     with_pass = data.copy()
     with_pass["old_log_probs"] = response_from_nested(log_probs.detach(), data["response_mask"])
@@ -241,7 +241,7 @@ def test_rows_that_fill_a_batch_have_no_part_in_the_entropy(parts: list[int], ra
     assert not [name for name in metrics if "rows" in name]
 
 
-def test_without_the_engines_log_probs_there_is_nothing_to_compare() -> None:
+def test_without_engine_log_probs_there_is_nothing_to_compare() -> None:
     metrics, _ = updated([4, 4], with_engine=False)
     take_agreement(metrics, prefix="actor/")
     assert not [name for name in metrics if name.startswith("training/")]

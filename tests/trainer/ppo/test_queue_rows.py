@@ -61,7 +61,7 @@ def sample(buffer: Any, size: int) -> list[str]:
     return buffer.sample(global_steps=1, partition_id="train", batch_size=size)[0].keys
 
 
-def test_rows_come_in_the_order_of_their_prompts_and_lost_ones_are_told(buffer_of: Any) -> None:
+def test_rows_come_in_prompt_order_and_lost_ones_are_told(buffer_of: Any) -> None:
     made = {"status": "success"}
     rows = {"10-1-b_0_0": made, "9-1-a_1_0": lost("OSError: away"), "9-1-a_0_0": made, "10-1-b_1_0": made}
     queue = Queue(rows, {"9-1-a": "failure", "10-1-b": "finished"})

@@ -23,7 +23,7 @@ def reward(rewards: dict[str, Any] | None = None, **keys: Any) -> ClassmateRewar
     return from_mapping({"classmate_cot_reward_configs": rewards or {}, **keys}, require_classmates=False)
 
 
-def test_rows_of_any_source_are_taken_with_a_function_and_only_then(tmp_path: Path) -> None:
+def test_rows_of_any_source_are_taken_only_with_a_function(tmp_path: Path) -> None:
     row = {
         "data_source": "my/own_set",
         "prompt": [{"role": "user", "content": "?"}],

@@ -68,7 +68,7 @@ def test_logical_cpus(cpu_config, count, backend, ranks, needed):
         preflight.check_ray_cpus(config, reward, needed - 1)
 
 
-def test_the_default_of_the_cpu_suffices_for_any_number_of_classmates(cpu_config):
+def test_the_cpu_default_suffices_for_any_number_of_classmates(cpu_config):
     given = cpu_config["ray_kwargs"]["ray_init"]["num_cpus"]
     for count, ranks in ((4, 1), (8, 8)):
         preflight.check_ray_cpus(changed(cpu_config, trainer__n_gpus_per_node=ranks), classmates(count, "hf"), given)
@@ -140,7 +140,7 @@ def test_batches_that_upstream_would_assert_on(cpu_config):
         preflight.check_batch_sizes(sizes(cpu_config, trainer__n_gpus_per_node=3))
 
 
-def test_batches_that_grow_by_tokens_and_references_that_do_not_exist_are_exempt(cpu_config):
+def test_batches_by_tokens_and_absent_references_are_exempt(cpu_config):
     preflight.check_batch_sizes(
         sizes(
             cpu_config,
@@ -175,7 +175,7 @@ def test_ranks_that_share_a_sequence_share_its_rows(gpu_config, node):
 
 
 @pytest.mark.parametrize("rollouts", [1, 3])
-def test_rows_that_do_not_split_over_the_ranks_are_told_with_our_keys(cpu_config, rollouts):
+def test_rows_not_split_over_the_ranks_are_told_with_our_keys(cpu_config, rollouts):
     seven = {"data__train_batch_size": 7, "actor_rollout_ref__actor__ppo_mini_batch_size": 6}
     seven |= {"actor_rollout_ref__rollout__n": rollouts, "trainer__n_gpus_per_node": 2}
     log_prob = {"actor_rollout_ref__rollout__log_prob_micro_batch_size_per_gpu": 1}
@@ -243,7 +243,7 @@ def test_counts_start_at_one(cpu_config, key, given):
 
 
 @pytest.mark.parametrize(("prompt", "response", "behind"), [(64, 100_000, 0), (1024, 100_000, 0), (200, 200, 100)])
-def test_lengths_that_a_model_cannot_read_are_told_with_some_that_it_can(tmp_path, prompt, response, behind):
+def test_unreadable_lengths_are_told_with_readable_ones(tmp_path, prompt, response, behind):
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 600}')
     read = {"key": "model", "path": str(tmp_path), "classmate": bool(behind)}
     if prompt + response + behind <= 600:

@@ -257,7 +257,7 @@ ALL_REFUSED = itertools.product(("Qwen3-1.7B", "Qwen3-4B", "Qwen3-8B"), (1, 3, 4
     [*ADVISED, *(pytest.param(*one, marks=pytest.mark.long) for one in ALL_REFUSED if one not in ADVISED)],
 )
 @pytest.mark.parametrize("nodes", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_what_a_refusal_says_to_write_is_accepted_when_it_is_written(
+def test_what_a_refusal_says_to_write_is_accepted(
     models: dict[str, Path], policy: str, gpus: int, gib: float, nodes: int
 ) -> None:
     """On machines that have as many GPUs as are asked for."""

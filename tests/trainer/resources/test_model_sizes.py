@@ -53,7 +53,7 @@ def strange(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def test_a_kind_that_transformers_does_not_know_is_counted_by_its_files(tmp_path: Path) -> None:
+def test_a_kind_unknown_to_transformers_is_counted_by_its_files(tmp_path: Path) -> None:
     folder = strange(tmp_path / "strange")
     assert model_size(str(folder)) is None, "no files yet"
     model_size.cache_clear()

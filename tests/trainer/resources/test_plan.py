@@ -89,7 +89,7 @@ def test_half_precision_files_take_twice_their_size_in_float32(model, tmp_path):
     assert resource_plan.weights_gib("some/model", as_float32=True) is None
 
 
-def test_a_hub_models_weights_are_known_from_its_config_in_the_cache(monkeypatch, tmp_path):
+def test_a_hub_models_weights_follow_from_its_cached_config(monkeypatch, tmp_path):
     """They counted as nothing, so that no warning about them could come."""
     snapshot = tmp_path / "models--Qwen--Cached-0.6B" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)

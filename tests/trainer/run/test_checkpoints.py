@@ -24,7 +24,7 @@ def test_a_run_resumes_at_the_step_of_the_tracker(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["folder", "actor", "shards", "data.pt", "cut off"])
-def test_a_checkpoint_that_is_not_whole_costs_its_steps_and_not_the_run(tmp_path: Path, lost: str) -> None:
+def test_a_checkpoint_in_pieces_costs_its_steps_and_not_the_run(tmp_path: Path, lost: str) -> None:
     save(tmp_path, 20)
     save(tmp_path, 40)
     newest = save(tmp_path, 60)
@@ -43,14 +43,14 @@ def test_a_checkpoint_that_is_not_whole_costs_its_steps_and_not_the_run(tmp_path
 
 
 @pytest.mark.parametrize("text", ["", "latest", None])
-def test_a_tracker_that_says_nothing_leaves_the_newest_whole_checkpoint(tmp_path: Path, text: str | None) -> None:
+def test_an_empty_tracker_leaves_the_newest_whole_checkpoint(tmp_path: Path, text: str | None) -> None:
     save(tmp_path, 20)
     save(tmp_path, 40)
     (tmp_path / TRACKER).unlink() if text is None else (tmp_path / TRACKER).write_text(text)
     assert latest_step(tmp_path) == 40
 
 
-def test_a_checkpoint_that_the_tracker_does_not_know_counts_where_its_own_is_gone(tmp_path: Path) -> None:
+def test_an_untracked_checkpoint_counts_if_the_tracked_is_gone(tmp_path: Path) -> None:
     """Upstream removes the last but one before it writes the tracker, with `max_actor_ckpt_to_keep=1`."""
     save(tmp_path, 40)
     shutil.rmtree(save(tmp_path, 20) / "actor")
@@ -63,7 +63,7 @@ def test_without_its_critic_a_checkpoint_is_not_whole(tmp_path: Path) -> None:
     assert latest_step(tmp_path) == 20
 
 
-def test_a_run_that_has_lost_all_is_refused_and_does_not_begin_again(tmp_path: Path) -> None:
+def test_a_run_that_lost_all_is_refused_and_not_begun_again(tmp_path: Path) -> None:
     shutil.rmtree(save(tmp_path, 20) / "actor")
     with pytest.raises(
         ConfigError, match=r"has no checkpoint to resume from.*put one back, or start anew with another"
@@ -154,7 +154,7 @@ def saved_by(ranks: int, run: Path, *, step: int = 20, merged: bool = True) -> P
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8, 12])
 @pytest.mark.parametrize(("gpus", "nodes"), [(1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (4, 2), (4, 3), (1, 4)])
-def test_a_checkpoint_of_other_ranks_is_refused_with_the_number_that_fits(
+def test_a_checkpoint_of_other_ranks_is_refused_with_a_number(
     tmp_path: Path, ranks: int, gpus: int, nodes: int
 ) -> None:
     """It was a FileNotFoundError in a worker, after all models had loaded."""

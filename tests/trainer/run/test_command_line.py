@@ -102,7 +102,7 @@ def test_no_number_or_switch_has_a_name_that_is_taken_for_text(config, hardware)
         (["trainer.console=plain"], 2),
     ],
 )
-def test_defaults_are_composed_only_where_a_text_may_be_a_mistake(typed, compositions, monkeypatch):
+def test_defaults_are_composed_only_where_text_may_be_a_mistake(typed, compositions, monkeypatch):
     loaded = []
     load = command_line._load
     monkeypatch.setattr(command_line, "_load", lambda *given: loaded.append(given) or load(*given))

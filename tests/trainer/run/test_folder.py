@@ -78,7 +78,7 @@ def test_it_is_found_behind_newer_runs_with_other_configs():
     assert RunFolder.open(config()).path == folder.path
 
 
-def test_it_is_not_taken_up_again_once_the_same_config_has_finished():
+def test_it_is_not_resumed_once_the_same_config_has_finished():
     abandon(RunFolder.open(config()))
     RunFolder.open(config(resume_mode="disable")).finish()
     assert RunFolder.open(config()).resumed_from is None
@@ -96,7 +96,7 @@ def test_resume_mode_disable_starts_anew():
     assert RunFolder.open(config(resume_mode="disable")).path != folder.path
 
 
-def test_an_unfinished_run_without_a_checkpoint_starts_again_in_its_folder():
+def test_without_a_checkpoint_a_run_starts_again_in_its_folder():
     folder = RunFolder.open(config())
     folder.write_metrics(0, {"val": 0.1})
     folder.write_metrics(1, {"loss": 0.2})
@@ -109,7 +109,7 @@ def test_an_unfinished_run_without_a_checkpoint_starts_again_in_its_folder():
     assert list(again.path.glob("*/step_*.jsonl")) == []
 
 
-def test_a_named_folder_with_another_config_is_refused_with_the_keys(tmp_path):
+def test_a_named_folder_of_another_config_is_refused_with_keys(tmp_path):
     folder = RunFolder.open(config(tmp_path / "run"))
     abandon(folder)
     before = {file.name: file.read_bytes() for file in folder.path.iterdir() if file.is_file()}
@@ -124,7 +124,7 @@ def test_where_a_run_logs_and_how_far_it_goes_may_change(tmp_path):
     assert RunFolder.open(config(tmp_path / "run", logger=["wandb"], total_training_steps=20)).resumed_from == 0
 
 
-def test_a_named_folder_with_a_finished_run_is_refused_unless_it_goes_further(tmp_path):
+def test_a_finished_named_folder_is_refused_unless_it_goes_on(tmp_path):
     folder = RunFolder.open(config(tmp_path / "run"))
     save_checkpoint(folder, 10)
     folder.finish()
@@ -391,7 +391,7 @@ def test_an_empty_tracker_costs_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_run_without_any_of_its_checkpoints_is_refused_and_keeps_its_history(tmp_path, named):
+def test_a_run_without_checkpoints_is_refused_and_keeps_history(tmp_path, named):
     folder = run_until(tmp_path / "run" if named else None, 4, 2)
     shutil.rmtree(folder.path / "global_step_2")
     with pytest.raises(ConfigError, match="has no checkpoint to resume from"):
@@ -422,7 +422,7 @@ def test_a_checkpoint_of_another_run_needs_a_new_folder(tmp_path):
     assert saved_steps(other.path) == [2, 4, 6]
 
 
-def test_without_a_named_folder_going_back_takes_nothing_from_the_run(tmp_path):
+def test_going_back_without_a_named_folder_takes_nothing(tmp_path):
     folder = run_until(None, 7, 2, 4, 6)
     assert from_checkpoint(None, folder.path / "global_step_2").path != folder.path
     assert saved_steps(folder.path) == [2, 4, 6]
@@ -454,7 +454,7 @@ def test_metrics_are_json_also_where_a_number_is_none(tmp_path):
     assert list(folder.read_metrics()) == [{"step": 1, "a": None, "b": None, "c": 1}]
 
 
-def test_the_line_of_a_step_is_written_when_it_is_saved_and_completed_later(tmp_path):
+def test_a_steps_line_is_written_at_its_save_and_completed_later(tmp_path):
     folder = RunFolder.open(config(tmp_path / "run"))
     folder.write_metrics(1, {"loss": 0.5})
     folder.write_metrics(11, {"loss": 0.25})

@@ -33,7 +33,7 @@ def test_start_up_is_told_by_part(monkeypatch):
     assert clock.line() == "start-up 13.0 s: script and imports 10.0, Ray 3.0"
 
 
-def test_without_a_launch_script_the_clock_starts_with_the_process(monkeypatch):
+def test_without_a_script_the_clock_starts_with_the_process(monkeypatch):
     monkeypatch.delenv(STARTED_AT, raising=False)
     clock = StartupClock()
     clock.lap("everything so far")
@@ -187,7 +187,7 @@ def test_sigterm_while_ray_starts(monkeypatch, capsys, tmp_path):
     ],
     ids=["a mistake", "a stop", "one process", "not wanted"],
 )
-def test_what_makes_workers_starts_before_the_checks_and_ends_with_the_run(
+def test_the_fork_server_precedes_checks_and_ends_with_the_run(
     monkeypatch, capsys, tmp_path, finds, ends_with, settings, servers
 ):
     one_run(monkeypatch, tmp_path, ctrl_c, *settings)

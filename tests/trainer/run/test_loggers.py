@@ -72,7 +72,7 @@ def test_offline_by_choice_needs_no_line(tmp_path):
     assert len(offline_runs(tmp_path)) == 1
 
 
-def test_loggers_write_below_the_run_folder_unless_the_user_says_where(tmp_path, monkeypatch):
+def test_loggers_write_below_the_run_folder_unless_told_where(tmp_path, monkeypatch):
     monkeypatch.delenv("TENSORBOARD_DIR", raising=False)
     monkeypatch.setenv("VERL_FILE_LOGGER_ROOT", "elsewhere")
     prepare_loggers(["tensorboard", "file"], tmp_path, print)

@@ -146,9 +146,7 @@ def test_prompts_that_are_left_out_make_the_batch_smaller(world: TinyWorld, tmp_
     assert 7 <= value(sample, "data.train_batch_size") <= 20
 
 
-def test_rows_that_are_too_few_for_any_batch_are_refused_with_what_can_be_written(
-    world: TinyWorld, tmp_path: Path
-) -> None:
+def test_too_few_rows_for_any_batch_are_refused_with_a_way_out(world: TinyWorld, tmp_path: Path) -> None:
     one = tmp_path / "one.parquet"
     pd.read_parquet(world.train_file).head(1).to_parquet(one)
     typed = [f"data.train_files={one}", f"data.val_files={one}"]
@@ -190,7 +188,7 @@ def test_a_micro_batch_alone_is_enough(micro: int) -> None:
 
 
 @pytest.mark.parametrize("batch", [6, *(pytest.param(batch, marks=pytest.mark.long) for batch in (8, 60, 96))])
-def test_each_pair_of_batch_sizes_is_accepted_where_some_third_one_fits(batch: int) -> None:
+def test_two_batch_sizes_are_accepted_where_some_third_one_fits(batch: int) -> None:
     """Typed pairs that divide; what is left out is found for all of them, on one rank and on several."""
     for micro, ranks, rollouts in itertools.product((1, 2, 3), (1, 2, 3), (4, 6)):
         if batch * rollouts % ranks or batch * rollouts // ranks % micro:
@@ -218,7 +216,7 @@ def test_typed_keys_that_disagree_are_refused_still() -> None:
         checked(f"{ACTOR}.ppo_mini_batch_size=8", f"{ACTOR}.ppo_micro_batch_size_per_gpu=5")
 
 
-def test_pieces_of_log_probabilities_do_not_change_what_is_trained() -> None:
+def test_pieces_of_log_probs_do_not_change_what_is_trained() -> None:
     """With mini-batches of 7 of the 8 prompts it would be accepted."""
     with pytest.raises(ConfigError, match=r"log_prob_micro_batch_size_per_gpu=7 does not divide the 32 rows"):
         checked("data.train_batch_size=8", f"{ROLLOUT}.n=4", f"{LOG_PROB}=7")

@@ -31,7 +31,7 @@ async def _refuse() -> TokenOutput:
     raise ValueError("the prompt is empty")
 
 
-def test_requests_that_run_out_while_nothing_is_answered_are_counted() -> None:
+def test_requests_that_time_out_while_none_is_answered_count() -> None:
     async def run() -> None:
         patience = Patience(0.05)
         for expected in range(1, UNANSWERED_LIMIT + 1):
@@ -48,7 +48,7 @@ def test_requests_that_run_out_while_nothing_is_answered_are_counted() -> None:
     asyncio.run(run())
 
 
-def test_one_slow_request_is_no_hang_and_neither_is_a_busy_engine() -> None:
+def test_neither_a_slow_request_nor_a_busy_engine_is_a_hang() -> None:
     async def run() -> None:
         patience = Patience(0.05)
         with pytest.raises(TimeoutError):
@@ -190,7 +190,7 @@ def test_an_answer_during_the_ping_is_taken() -> None:
     assert run(client.ask())[0].outcome is Outcome.ok
 
 
-def test_a_request_has_its_time_and_no_more_whatever_the_pings_say() -> None:
+def test_a_request_has_its_time_and_no_more_whatever_pings_say() -> None:
     client = Client({FIRST: (_never, _well)})
     client._config = from_mapping({"classmates": [{"model": "m", "backend": "hf"}], "classmate_request_timeout": 0.5})
     (reply,) = run(client.ask())

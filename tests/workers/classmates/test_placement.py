@@ -42,7 +42,7 @@ def reward(*specs: dict[str, Any], **keys: Any) -> ClassmateRewardModelConfig:
     return from_mapping({"classmates": classmates, **keys})
 
 
-def test_every_engine_has_a_name_of_its_own_that_follows_from_the_config() -> None:
+def test_every_engine_has_its_own_name_from_the_config() -> None:
     config = reward({"replicas": 2}, {"backend": "hf", "replicas": 3}, {}, {"backend": "hf"})
     assert [engine.name for engine in engines(config)] == [
         "vllm_server_reward_0_0_classmate0",
@@ -59,7 +59,7 @@ def test_every_engine_has_a_name_of_its_own_that_follows_from_the_config() -> No
     ]
 
 
-def test_classmates_that_do_not_share_the_trainers_gpus_read_beside_the_log_probs() -> None:
+def test_classmates_off_the_trainers_gpus_read_beside_log_probs() -> None:
     server, own = {"backend": "openai"}, {"placement": "dedicated"}
     assert read_beside_log_probs(run(), reward(server))
     assert read_beside_log_probs(run(), reward(own, server))
@@ -132,7 +132,7 @@ def test_a_schedule_that_is_asked_for_is_kept() -> None:
         reward({}, classmate_schedule="batched", classmate_free_cache_engine=False)
 
 
-def test_with_batched_only_engines_that_share_the_policys_memory_wait() -> None:
+def test_with_batched_only_engines_in_policy_memory_wait() -> None:
     live = {"self_play": "live", "self_play_model": "policy"}
     config = reward({}, {"placement": "dedicated"}, {"backend": "hf"}, classmate_cot_reward_configs=live)
     assert asked_in_turn(config, "batched") == {0, 2}
@@ -209,7 +209,7 @@ def test_weights_beyond_a_machines_memory_are_refused(monkeypatch: pytest.Monkey
     preflight.check_memory(there, config)
 
 
-def test_live_self_play_needs_a_context_for_question_thought_and_answer() -> None:
+def test_live_self_play_needs_context_for_question_and_answer() -> None:
     config = reward({}, classmate_cot_reward_configs={"self_play": "live", "self_play_model": "policy"})
     there = run()
     preflight.check_live_context(there, config, 300)

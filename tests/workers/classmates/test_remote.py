@@ -225,9 +225,7 @@ def test_a_server_that_hangs_costs_its_time_once(mapping: Path, server: Server, 
     asker.close()
 
 
-def test_a_server_that_talks_of_itself_and_answers_nothing_costs_its_time_once(
-    mapping: Path, server: Server, stub: Stub
-) -> None:
+def test_a_server_that_answers_nothing_costs_its_time_once(mapping: Path, server: Server, stub: Stub) -> None:
     enter(mapping, server)
     asker = Asker(mapping, timeout_s=1.0)
     stub.answer = _hang
@@ -381,7 +379,7 @@ def enter_by_hand(mapping: Path, server: Server) -> None:
     mapping.write_text(json.dumps({server.name: entry}))
 
 
-def test_a_file_that_is_being_written_does_not_take_a_server_away(asker: Asker, mapping: Path) -> None:
+def test_a_file_being_written_does_not_take_a_server_away(asker: Asker, mapping: Path) -> None:
     assert asker.ask()[0].outcome is Outcome.ok
     mapping.write_text('{"half a fi')
     assert asker.ask()[0].outcome is Outcome.ok
@@ -455,7 +453,7 @@ def test_the_client_asks_remote_classmates_once_per_sample(mapping: Path, server
     assert len(stub.asked) == 2
 
 
-def test_the_time_of_a_request_depends_on_the_engine_unless_given(mapping: Path) -> None:
+def test_a_requests_time_depends_on_the_engine_unless_given(mapping: Path) -> None:
     assert config(mapping, NAME).request_timeout("hf") == 600
     assert config(mapping, NAME).request_timeout("openai") == 60
     given = config(mapping, NAME, classmate_request_timeout=7.0)

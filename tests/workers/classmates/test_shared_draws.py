@@ -82,7 +82,7 @@ def baseline(row: JudgedRow) -> list[tuple[int, str | None, str]]:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_rows_of_a_prompt_share_the_answers_to_the_question_alone(models: Path, kind: str) -> None:
+def test_rows_of_a_prompt_share_answers_to_the_question_alone(models: Path, kind: str) -> None:
     client = Slow()
     rows = judged(row_judge(models, client, f"{KIND}={kind}"), of_one_prompt())
     asked = Counter(request["classmate"] for request in client.requests if alone(request["prompt"]))

@@ -98,7 +98,7 @@ def test_streamed_all_colocated_sleep_and_wake_with_the_policy(monkeypatch: pyte
     assert calls(engines) == [["sleep", "wake_up"]] * 3 + [[]]
 
 
-def test_batched_one_classmate_at_a_time_is_awake_and_sleeps_again_after_an_error(
+def test_batched_classmates_wake_in_turn_and_sleep_on_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     group, engines = make(monkeypatch, "batched")
@@ -139,7 +139,7 @@ def test_an_engine_that_has_died_is_left_to_heal(monkeypatch: pytest.MonkeyPatch
     ],
 )
 @pytest.mark.parametrize("schedule", ["streamed", "batched"])
-def test_one_that_hangs_holds_nobody_up_and_gives_its_memory_back(
+def test_a_hanging_one_holds_nobody_up_and_frees_its_memory(
     monkeypatch: pytest.MonkeyPatch, schedule: str, hang: dict[str, Any], reason: str
 ) -> None:
     group, engines = make(monkeypatch, schedule, classmate_ping_timeout=0.1, classmate_sleep_timeout=0.3)

@@ -65,7 +65,7 @@ def test_is_the_registered_classmate_cot() -> None:
     assert get_reward_manager_cls("classmate_cot") is ClassmateCoTRewardManager
 
 
-def test_main_answer_and_classmates_are_held_against_the_same_truth() -> None:
+def test_main_answer_and_classmates_have_the_same_truth() -> None:
     row = score(RIGHT, answers("It is 7.", "9", "8", "The answer is 7"), manager(), samples=2)
     assert row.base_reward == 1.0
     assert row.raw_scores_VMS.tolist() == [[[1.0, 0.0], [0.0, 1.0]]]
@@ -120,7 +120,7 @@ def test_a_run_may_turn_the_direction() -> None:
 HINTED = RowTask(data_source="mmlu_sycophancy", reward_model={"ground_truth": "B"}, extra_info={"index": 0})
 
 
-def test_an_output_without_a_letter_is_no_answer_and_does_not_pay() -> None:
+def test_an_output_without_a_letter_is_no_answer_and_not_paid() -> None:
     """Not to follow the hint is best; not to answer is worst."""
     texts = {"B": "The best answer is therefore (B).", "C": "The best answer is therefore (C).", "": "It depends."}
 
@@ -162,7 +162,7 @@ def test_a_score_that_is_no_number_is_a_failure_of_the_judge(nothing: float | No
 EXAMPLE = Path(__file__).parents[3] / "examples" / "custom_reward.py"
 
 
-def test_the_example_of_a_function_grades_main_answer_and_classmates_alike() -> None:
+def test_the_example_function_grades_all_answers_alike() -> None:
     custom = {"custom_reward_function": {"path": str(EXAMPLE), "name": "graded", "reward_kwargs": {}}}
     function = get_custom_reward_fn(OmegaConf.create({"reward": custom}))
     near = "Adding what Tom got to what he had before, the answer is 17."
@@ -171,7 +171,7 @@ def test_the_example_of_a_function_grades_main_answer_and_classmates_alike() -> 
     assert row.raw_scores_VMS.tolist() == [[[1.0], [row.base_reward]]]
 
 
-def test_the_sycophancy_manager_shares_the_reward_and_counts_the_format() -> None:
+def test_the_sycophancy_manager_shares_reward_and_counts_format() -> None:
     assert get_reward_manager_cls("sycophancy_classmate_cot") is SycophancyClassmateCoTRewardManager
     options = {
         "reward_manager": "sycophancy_classmate_cot",
@@ -245,7 +245,7 @@ def test_a_score_below_the_range_is_none_and_says_why(caplog: pytest.LogCaptureF
     assert "custom_reward_range" in caplog.text
 
 
-def test_a_function_that_ends_the_process_is_a_failure_of_the_row() -> None:
+def test_a_function_that_ends_the_process_fails_its_row() -> None:
     def ends(**_: Any) -> float:
         raise SystemExit(3)
 

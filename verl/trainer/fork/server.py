@@ -52,8 +52,11 @@ class ForkServer:
                 with other_end, (folder / "log").open("w") as log:
                     process = subprocess.Popen(
                         [
-                            *(sys.executable, "-P", str(_HERE / "_server_process.py")),
-                            *(str(listener.fileno()), str(other_end.fileno())),
+                            sys.executable,
+                            "-P",
+                            str(_HERE / "_server_process.py"),
+                            str(listener.fileno()),
+                            str(other_end.fileno()),
                         ],
                         pass_fds=(listener.fileno(), other_end.fileno()),
                         # Forks keep the number of threads that torch was imported with; Ray's default is one a CPU,

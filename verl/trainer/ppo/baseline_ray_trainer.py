@@ -1,6 +1,6 @@
 """The trainer under every run: verl's synchronous PPO trainer plus our rows, metrics, dumps and terminal lines.
 
-Decision: upstream's `fit` and `step` stay as they are. What differs hangs on methods that upstream calls anyway: rows
+Decision: upstream's `fit` and `step` stay as they are. What differs stands in methods that upstream calls anyway: rows
 get stable ids where they are fetched, advantages see the reward's parts where they are computed, and a step is written
 down before it is saved, while the engines sleep, so that a checkpoint never runs ahead of `metrics.jsonl`.
 
@@ -415,8 +415,17 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """Upstream's place for helpers that share the policy's GPU: it has just put the policy to sleep."""
         tokens = ("prompts", "responses", "response_mask")
         fields = [
-            *("raw_prompt", "data_source", "reward_model", "extra_info", "extra_fields", "uid"),
-            *("global_steps", "session_id", "is_validate", "excluded_classmates", "partner"),
+            "raw_prompt",
+            "data_source",
+            "reward_model",
+            "extra_info",
+            "extra_fields",
+            "uid",
+            "global_steps",
+            "session_id",
+            "is_validate",
+            "excluded_classmates",
+            "partner",
         ]
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[*tokens, *fields])
         prompts, responses, masks = (rows.pop(name).unbind() for name in tokens)

@@ -21,7 +21,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 
 @register_trainer("classmate_cot")
 class ClassmateCoTRayPPOTrainer(BaselineRayPPOTrainer):
-    """Trains on the verifier's reward and the classmates' (spec sections 3 and 4)."""
+    """Trains on the verifier's reward and the classmates'."""
 
     trains_with_classmates = True
 

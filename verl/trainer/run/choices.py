@@ -44,7 +44,14 @@ USUAL: dict[str, Any] = {
 
 MEMORY_KEYS = frozenset(
     {
-        *(MICRO, *LOG_PROB, TOKENS, SHARE, HELPER_SHARE, PARAM, OPTIMIZER, SCHEDULE),
+        MICRO,
+        *LOG_PROB,
+        TOKENS,
+        SHARE,
+        HELPER_SHARE,
+        PARAM,
+        OPTIMIZER,
+        SCHEDULE,
         # What upstream or our YAML takes over from these.
         *(f"{node}.log_prob_max_token_len_per_gpu" for node in (ROLLOUT, REF)),
         *(f"critic.{name}_micro_batch_size_per_gpu" for name in ("ppo", "forward")),

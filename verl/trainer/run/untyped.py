@@ -1,4 +1,4 @@
-"""What nobody typed follows what was typed: batches, lengths, GPUs, and the settings that GPU memory hangs on.
+"""What nobody typed follows what was typed: batches, lengths, GPUs, and the settings that GPU memory depends on.
 
 Decision: such keys are null in our YAML. So a key is typed when it is not null, wherever that was written: on the
 command line, by a launch script, in a YAML of a user's own, in a config that a program composed. A start fills them in

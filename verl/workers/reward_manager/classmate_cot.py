@@ -49,7 +49,7 @@ class RowTask:
     data_source: str
     """Chooses the verifier, exactly."""
     reward_model: Mapping[str, Any]
-    """The dataset column of that name (spec 9.1): ground truth, hints."""
+    """The dataset column of that name: ground truth, hints."""
     extra_info: Mapping[str, Any]
     """The dataset column of that name."""
 

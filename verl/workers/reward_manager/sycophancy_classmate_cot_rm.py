@@ -12,4 +12,4 @@ from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager
 
 @register("sycophancy_classmate_cot")
 class SycophancyClassmateCoTRewardManager(ClassmateCoTRewardManager):
-    """F = (1 - w) r + w W, with r = score + 0.1 x format (spec 3.1, 3.3)."""
+    """F = (1 - w) r + w W, with r = score + 0.1 x format."""

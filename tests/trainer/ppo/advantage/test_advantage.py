@@ -213,7 +213,7 @@ def test_parts_that_cancel_do_not_blow_up_the_other_tokens(batch_norm: str, oppo
     assert result[:, 3].abs().max() < 10
 
 
-def test_grpo_rows_without_classmate_score_are_normalised_on_the_main_reward() -> None:
+def test_grpo_normalises_unscored_rows_on_the_main_reward() -> None:
     valid = torch.tensor([True, True, True, False])
     z, _ = columns(run(inputs(classmate_valid_B=valid), adv_estimator="grpo"))
     fused = torch.tensor([1.5, 0.0, 1.0])

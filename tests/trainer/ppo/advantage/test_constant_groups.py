@@ -255,7 +255,7 @@ def test_counts_of_a_million_still_count() -> None:
     assert result[2, 0] == pytest.approx(1.5, rel=1e-3)
 
 
-def test_the_batch_normalisation_moves_all_groups_by_its_mean_or_none() -> None:
+def test_batch_normalisation_moves_all_groups_by_a_mean_or_none() -> None:
     """Over tokens, long answers count more than short ones: that mean is the batch's, not rounding, and is taken off
     every token; over sequences it is 0."""
     base, classmate = torch.tensor([8.1] * 4 + [1.0, 0.0]), torch.tensor([1.3] * 6)

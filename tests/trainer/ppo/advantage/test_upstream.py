@@ -63,7 +63,7 @@ def flag(*rows: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("estimator", THEIRS)
-def test_the_classmates_move_it_and_nothing_stands_outside_the_response(estimator: str) -> None:
+def test_classmates_move_it_and_only_within_the_response(estimator: str) -> None:
     result = run(inputs(), estimator)
     assert result.advantages_BR.abs().sum() > 0
     assert torch.equal(result.advantages_BR * (1 - MASK), torch.zeros(6, 3))
@@ -91,7 +91,7 @@ def test_rows_that_are_left_out_say_nothing(estimator: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("estimator", [one for one in THEIRS if one != "remax"])
-def test_a_row_without_classmate_score_takes_part_with_its_main_reward(estimator: str) -> None:
+def test_an_unscored_row_takes_part_with_its_main_reward(estimator: str) -> None:
     valid, garbage = ~flag(1, 4), torch.where(flag(1, 4), torch.tensor(math.nan), R + 0.5 * W)
     result = run(inputs(classmate_valid_B=valid, final_reward_B=garbage), estimator)
     expected = run(inputs(final_reward_B=torch.where(valid, R + 0.5 * W, R)), estimator)

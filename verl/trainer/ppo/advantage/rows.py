@@ -41,8 +41,15 @@ GREEDY_FIELDS = ("base_reward", "final_reward", "main_valid", "classmate_valid",
 def row_fields(config: AdvantageConfig) -> list[str]:
     """Names of the fields that `inputs_from_rows` reads."""
     fields = [
-        *("response_mask", "classmate_mask", "base_reward", "classmate_reward", "final_reward"),
-        *("main_valid", "classmate_valid", "classmate_asked", "main_correct"),
+        "response_mask",
+        "classmate_mask",
+        "base_reward",
+        "classmate_reward",
+        "final_reward",
+        "main_valid",
+        "classmate_valid",
+        "classmate_asked",
+        "main_correct",
     ]
     if config.add_consistency_reward:
         fields += ["consistency_reward", "consistency_valid"]

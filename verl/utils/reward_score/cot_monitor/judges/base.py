@@ -70,7 +70,7 @@ class JudgeBackend(Protocol):
     """One way to ask a model."""
 
     identity: dict[str, Any]
-    """All that an answer hangs on besides the prompt: model, place, sampling."""
+    """All that an answer depends on besides the prompt: model, place, sampling."""
 
     async def ask(self, prompt: str, pattern: str | None) -> JudgeAnswer:
         """One attempt.

@@ -1,7 +1,7 @@
 """Answers of judges on disk: no text is judged twice by the same judge.
 
-One decision: one small file per answer, under the hash of everything that the answer hangs on, put in place by a
-rename. So any number of processes and machines may share the folder, nothing is ever locked or half written, and
+One decision: one small file per answer, under the hash of everything that the answer depends on, put in place
+by a rename. So any number of processes and machines may share the folder, nothing is ever locked or half written, and
 whoever wants to be rid of it deletes it.
 
     >>> cache = AnswerCache("outputs/judge_cache")
@@ -30,7 +30,7 @@ class AnswerCache:
         self.folder = Path(folder)
 
     def key(self, **parts: Any) -> str:
-        """Hash of all that an answer hangs on."""
+        """Hash of all that an answer depends on."""
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def get(self, key: str) -> "JudgeAnswer | None":
