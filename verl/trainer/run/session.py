@@ -20,7 +20,7 @@ from verl.classmate.algorithm_config import group_notes, rollout_correction
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.seeds import fresh_engine_seed, sends_seed
 from verl.trainer.fork.server import ForkServer
-from verl.trainer.preflight import data as preflight_data
+from verl.trainer.preflight.custom_reward import custom_reward_notes
 from verl.trainer.run import loggers
 from verl.trainer.run.checkpoints import checkpoint_to_resume
 from verl.trainer.run.folder import RunFolder
@@ -35,7 +35,7 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
         folder: the run's folder.
         trainer_name: name in upstream's trainer registry.
     """
-    notes = [*preflight_data.custom_reward_notes(config, reward), *group_notes(config)]
+    notes = [*custom_reward_notes(config, reward), *group_notes(config)]
     if config.trainer.device == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     OmegaConf.resolve(config)
@@ -173,7 +173,7 @@ def start_ray(
     """
     import ray
 
-    from verl.trainer.preflight import check_gpus, check_ray_cpus
+    from verl.trainer.preflight.devices import check_gpus, check_ray_cpus
     from verl.trainer.resources.plan import needed_gpus, needed_ray_cpus
 
     runtime_env = _runtime_env(config)
