@@ -18,7 +18,9 @@ from tests.trainer.saved import save, saved_steps
 from verl.classmate.errors import ConfigError
 from verl.trainer.run import lock as run_lock
 from verl.trainer.run.checkpoints import TRACKER
-from verl.trainer.run.folder import QUIET_MIN, RunFolder, changed_keys
+from verl.trainer.run.folder import RunFolder
+from verl.trainer.run.recorded_config import changed_keys
+from verl.trainer.run.state import QUIET_MIN
 
 
 @pytest.fixture(autouse=True)
