@@ -88,8 +88,8 @@ CLAIMS = {
         "tests/utils/reward_score/cot_monitor/test_tinker_judge.py",
     ],
     r"python upload_ckpts_to_huggingface\.py .*": [
-        "tests/upload/test_upload.py::test_killed_in_the_middle_and_resumed",
-        "tests/upload/test_upload.py::test_a_dry_run_asks_nobody_and_touches_nothing",
+        "tests/hub/test_upload.py::test_killed_in_the_middle_and_resumed",
+        "tests/hub/test_upload.py::test_a_dry_run_asks_nobody_and_touches_nothing",
     ],
 }
 """Pattern of a command -> the tests that run it, or a file that holds it."""
