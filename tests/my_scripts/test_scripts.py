@@ -21,8 +21,8 @@ from tests.e2e.world import World
 from tests.my_scripts.launching import FOLDER, ROOT, SCRIPTS, TRAINING, launch, planned
 from verl.classmate.algorithm_config import check_training
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.data_preprocessing.arithmetic_problems import make_dataset_row, make_problem
 from verl.data_preprocessing.common import write_parquet
-from verl.data_preprocessing.hinted_arithmetic import make_dataset_row, make_problem
 from verl.data_preprocessing.hinted_arithmetic_sycophancy import sycophancy_row
 from verl.trainer import preflight
 from verl.trainer.preflight.batches import check_batch_sizes

@@ -141,7 +141,7 @@ def check_judge(spec: JudgeSpec, reward: ClassmateRewardModelConfig, *, determin
 
 
 async def _probe(spec: JudgeSpec, reward: ClassmateRewardModelConfig) -> None:
-    from verl.utils.reward_score.cot_monitor.judges.base import CallFailed
+    from verl.utils.reward_score.cot_monitor.judges.backend import CallFailed
     from verl.utils.reward_score.cot_monitor.judges.openai_judge import OpenAIBackend
 
     backend = OpenAIBackend(
