@@ -30,7 +30,7 @@ CLAIMS = {
     ],
     r"python -m scripts\.bench\.compare( .*)?": [
         "tests/bench/test_compare.py::test_real_runs_have_the_forced_lengths",
-        "tests/bench/test_compare.py::test_it_is_written_between_its_marks",
+        "tests/bench/test_compare_report.py::test_it_is_written_between_its_marks",
     ],
     r"python scripts/\S+\.py": ["tests/test_repository.py::test_scripts_explain_themselves"],
     r"python examples/test_classmate_cot\.py .*": [
