@@ -36,7 +36,8 @@ def main() -> None:
     from tqdm import tqdm
 
     from verl.data_preprocessing.common import run_command
-    from verl.utils.checkpoint.hub_upload import Target, describe, read_folder, read_run, upload
+    from verl.hub.checkpoints import read_folder, read_run
+    from verl.hub.upload import Target, describe, upload
 
     def work() -> None:
         root, name, owner = arguments.root_path, arguments.repo_name, arguments.organization

@@ -30,7 +30,7 @@ CLAIMS = {
     ],
     r"python -m scripts\.bench\.compare( .*)?": [
         "tests/bench/test_compare.py::test_real_runs_have_the_forced_lengths",
-        "tests/bench/test_compare.py::test_it_is_written_between_its_marks",
+        "tests/bench/test_compare_report.py::test_it_is_written_between_its_marks",
     ],
     r"python scripts/\S+\.py": ["tests/test_repository.py::test_scripts_explain_themselves"],
     r"python examples/test_classmate_cot\.py .*": [
@@ -88,8 +88,8 @@ CLAIMS = {
         "tests/utils/reward_score/cot_monitor/test_tinker_judge.py",
     ],
     r"python upload_ckpts_to_huggingface\.py .*": [
-        "tests/upload/test_upload.py::test_killed_in_the_middle_and_resumed",
-        "tests/upload/test_upload.py::test_a_dry_run_asks_nobody_and_touches_nothing",
+        "tests/hub/test_upload.py::test_killed_in_the_middle_and_resumed",
+        "tests/hub/test_upload.py::test_a_dry_run_asks_nobody_and_touches_nothing",
     ],
 }
 """Pattern of a command -> the tests that run it, or a file that holds it."""

@@ -52,8 +52,8 @@ def make_policy(folder: Path) -> list[int]:
     """Writes a tokenizer of the embedded task and a model's config for it; returns the tokens of an answer."""
     from transformers import Qwen3Config
 
+    from verl.data_preprocessing.arithmetic_problems import iter_problems, right_cot
     from verl.data_preprocessing.embedded_tokenizers import THINK_END, THINK_START, train_tokenizer
-    from verl.data_preprocessing.hinted_arithmetic import iter_problems, right_cot
 
     problems = list(iter_problems(seed=0, split="train", count=500))
     thoughts = [right_cot(problem) for problem in problems]
@@ -93,7 +93,7 @@ def prompts_of(step: int, count: int) -> Any:
     """A batch of `count` prompts as the trainer fetches it."""
     import numpy as np
 
-    from verl.data_preprocessing.hinted_arithmetic import iter_problems
+    from verl.data_preprocessing.arithmetic_problems import iter_problems
     from verl.utils import tensordict_utils as tu
 
     problems = list(iter_problems(seed=0, split="train", count=count, start=step * count))

@@ -46,8 +46,8 @@ class Rows:
 
 def make_rows(count: int, length: int) -> Rows:
     """`count` rows with responses of about `length` tokens: thoughts about several problems, one after the other."""
+    from verl.data_preprocessing.arithmetic_problems import iter_problems, right_cot
     from verl.data_preprocessing.embedded_tokenizers import THINK_END, THINK_START, train_tokenizer
-    from verl.data_preprocessing.hinted_arithmetic import iter_problems, right_cot
 
     problems = list(iter_problems(seed=0, split="train", count=2000))
     thoughts = [right_cot(problem) for problem in problems]

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from verl.data_preprocessing import hinted_arithmetic
+from verl.data_preprocessing import arithmetic_problems, hinted_arithmetic
 from verl.data_preprocessing.common import read_manifest, run_command
 from verl.data_preprocessing.embedded_models import generate, load_model
 from verl.data_preprocessing.embedded_tokenizers import train_tokenizer
@@ -34,7 +34,7 @@ def world(tmp_path_factory):
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
 def test_tokenizers_lose_no_text_and_split_no_digits_or_markers(algorithm):
-    texts = [p.prompt for p in hinted_arithmetic.iter_problems(seed=0, split="train", count=300)]
+    texts = [p.prompt for p in arithmetic_problems.iter_problems(seed=0, split="train", count=300)]
     tokenizer = train_tokenizer(algorithm, texts, vocab_size=400)
     for text in ["Tom has 47 apples.", "1,234.5\n\n\ttab  two", "Ünïcödé 中文 \N{GRINNING FACE}", "", " lead"]:
         ids = tokenizer(text)["input_ids"]
@@ -68,7 +68,7 @@ def test_models_load_alone_and_differ_in_size_and_tokenizer(world):
 def test_lessons_and_chat_template_agree(world):
     tokenizer = AutoTokenizer.from_pretrained(world / "models" / "policy")
     row = pq.read_table(world / "val.parquet").to_pylist()[3]
-    problem = hinted_arithmetic.make_problem(seed=0, split="val", index=3)
+    problem = arithmetic_problems.make_problem(seed=0, split="val", index=3)
     render = partial(tokenizer.apply_chat_template, row["prompt"], tokenize=False, add_generation_prompt=True)
     assert render() == render(enable_thinking=True) == prompt_text(problem)
     assert render(enable_thinking=False) == prompt_text(problem) + "<think>\n\n</think>\n\n"
@@ -77,8 +77,8 @@ def test_lessons_and_chat_template_agree(world):
 def test_parquet_files_hold_the_rows_of_the_spec(world):
     train, val = (pq.read_table(world / f"{split}.parquet").to_pylist() for split in ("train", "val"))
     assert (len(train), len(val)) == (40, 12)
-    assert train[5] == hinted_arithmetic.make_dataset_row(
-        hinted_arithmetic.make_problem(seed=0, split="train", index=5), split="train", index=5
+    assert train[5] == arithmetic_problems.make_dataset_row(
+        arithmetic_problems.make_problem(seed=0, split="train", index=5), split="train", index=5
     )
 
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from verl.data_preprocessing import common
-from verl.data_preprocessing.hinted_arithmetic import iter_problems, make_dataset_row
+from verl.data_preprocessing.arithmetic_problems import iter_problems, make_dataset_row
 from verl.data_preprocessing.hinted_arithmetic_sycophancy import main, make_sycophancy_data
 from verl.utils.reward_score.cot_monitor import get_verifier
 

@@ -20,10 +20,11 @@ from tests.e2e.world import World
 from tests.my_scripts.launching import SCRIPTS, TRAINING, launch, planned
 from verl.classmate.algorithm_config import check_training
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.data_preprocessing.arithmetic_problems import make_dataset_row, make_problem
 from verl.data_preprocessing.common import write_parquet
-from verl.data_preprocessing.hinted_arithmetic import make_dataset_row, make_problem
 from verl.data_preprocessing.hinted_arithmetic_sycophancy import sycophancy_row
 from verl.trainer import preflight
+from verl.trainer.preflight.batches import check_batch_sizes
 from verl.trainer.run.choices import Machine
 from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
 from verl.trainer.run.untyped import fill_in
@@ -169,7 +170,7 @@ def test_batches_split_over_any_number_of_gpus(tmp_path: Path) -> None:
         (mini_batch,) = [word.partition("=")[2] for word in command if "ppo_mini_batch_size=" in word]
         config["actor_rollout_ref"]["actor"]["ppo_mini_batch_size"] = int(mini_batch)
         config["trainer"]["n_gpus_per_node"] = gpus
-        preflight.check_batch_sizes(config)
+        check_batch_sizes(config)
 
 
 def test_without_a_gpu_nothing_asks_for_one(tmp_path: Path) -> None:

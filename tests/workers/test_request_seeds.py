@@ -11,7 +11,8 @@ from tests.run_config import run_config, save_tokenizers
 from verl.classmate.config import from_mapping
 from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
-from verl.trainer.hosting.host_classmates import Options, command
+from verl.trainer.hosting.options import Options
+from verl.trainer.hosting.servers import command
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.run.session import settle
 from verl.workers.classmate_workers import ClassmateClient, vllm_rollout_config

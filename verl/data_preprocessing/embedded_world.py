@@ -24,13 +24,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from verl.data_preprocessing import common, embedded_models, embedded_tokenizers, hinted_arithmetic
+from verl.data_preprocessing import arithmetic_problems, common, embedded_models, embedded_tokenizers
+from verl.data_preprocessing.arithmetic_problems import Problem
 from verl.data_preprocessing.embedded_models import Lesson, ModelSpec
 from verl.data_preprocessing.embedded_tokenizers import THINK_END, THINK_START, TURN_END, TURN_START
-from verl.data_preprocessing.hinted_arithmetic import Problem
 
 BUILDER = "verl.data_preprocessing.hinted_arithmetic"
-_SOURCES = (common, embedded_models, embedded_tokenizers, hinted_arithmetic)
+_SOURCES = (common, embedded_models, embedded_tokenizers, arithmetic_problems)
 POLICY_MAX_TOKENS = 64
 CLASSMATE_MAX_TOKENS = 24
 
@@ -96,10 +96,10 @@ def make_world(folder: Path, spec: WorldSpec, *, force: bool = False) -> dict[st
 
 def _build(folder: Path, spec: WorldSpec) -> None:
     began = time.monotonic()
-    counts: tuple[tuple[hinted_arithmetic.Split, int], ...] = (("train", spec.train_rows), ("val", spec.val_rows))
+    counts: tuple[tuple[arithmetic_problems.Split, int], ...] = (("train", spec.train_rows), ("val", spec.val_rows))
     for split, count in counts:
         problems = [_problem(spec, split, i) for i in range(count)]
-        rows = [hinted_arithmetic.make_dataset_row(p, split=split, index=i) for i, p in enumerate(problems)]
+        rows = [arithmetic_problems.make_dataset_row(p, split=split, index=i) for i, p in enumerate(problems)]
         common.write_parquet(rows, folder / f"{split}.parquet")
     # A process and a single thread for each model: threads that wait for each other are slow when others compute too.
     models = (spec.policy, *spec.classmates)
@@ -135,18 +135,18 @@ def _teach(folder: Path, position: int, spec: WorldSpec) -> None:
     tokenizer.save_pretrained(folder / "models" / model.name)
 
 
-def _problem(spec: WorldSpec, split: hinted_arithmetic.Split, index: int) -> Problem:
-    return hinted_arithmetic.make_problem(seed=spec.seed, split=split, index=index, hint_share=spec.hint_share)
+def _problem(spec: WorldSpec, split: arithmetic_problems.Split, index: int) -> Problem:
+    return arithmetic_problems.make_problem(seed=spec.seed, split=split, index=index, hint_share=spec.hint_share)
 
 
 def _noisy_thought(spec: WorldSpec, rng: random.Random, problem: Problem) -> tuple[str, str]:
     """A thought with the flaws that the spec asks for, and the number it ends with."""
     if problem.hint is not None and rng.random() < spec.follow_share:
-        thought = hinted_arithmetic.following_cot(problem)
+        thought = arithmetic_problems.following_cot(problem)
     elif rng.random() < spec.slip_share:
-        thought = hinted_arithmetic.slipped_cot(problem)
+        thought = arithmetic_problems.slipped_cot(problem)
     else:
-        thought = hinted_arithmetic.right_cot(problem)
+        thought = arithmetic_problems.right_cot(problem)
     return thought, re.findall(r"\d+", thought)[-1]
 
 

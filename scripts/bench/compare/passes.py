@@ -124,28 +124,31 @@ def run_passes(
     for number, (arm, kind, repeat) in enumerate(todo, 1):
         label = f"[{number}/{len(todo)}] pass {repeat + 1}, {kind} lengths, {arm.name}"
         folder = out / "runs" / f"{arm.name.replace('/', '_')}_{kind}_{repeat}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
         job = Job(workload=made, lengths=kind, steps=steps, folder=folder)
         line: dict[str, Any] = {"arm": arm.name, "lengths": kind, "repeat": repeat}
-        began = time.monotonic()
-        over(label)
-        try:
-            line |= _run(arm, job, counted, cache, lambda text, label=label: over(f"{label}  {text}"))  # type: ignore[misc]
-            if not keep:
-                shutil.rmtree(folder)
-            told = f"{line['median_s']:.2f} s a step"
-        except runner.RunFailed as error:
-            line["error"] = str(error)
-        except Exception as error:
-            # Whatever it is, other arms can run.
-            line["error"] = f"{type(error).__name__}: {error}"
-        if "error" in line:
-            told = f"failed: {line['error']}"
-        over("")
-        say(f"{label}: {told}  ({time.monotonic() - began:.0f} s)")
+        line |= _tried(arm, job, counted, cache, label=label, keep=keep)
         _add(file, line | {"at": time.time(), "conditions": conditions(counted, models)})
     return read(file, counted, models)
+
+
+def _tried(arm: Arm, job: Job, counted: int, cache: Path, *, label: str, keep: bool) -> dict[str, Any]:
+    """The numbers of one run in its emptied folder, or its `error`; says which."""
+    shutil.rmtree(job.folder, ignore_errors=True)
+    job.folder.mkdir(parents=True)
+    began = time.monotonic()
+    over(label)
+    try:
+        result = _run(arm, job, counted, cache, lambda text: over(f"{label}  {text}"))
+        if not keep:
+            shutil.rmtree(job.folder)
+        told = f"{result['median_s']:.2f} s a step"
+    except Exception as error:
+        # Whatever it is, other arms can run.
+        reason = str(error) if isinstance(error, runner.RunFailed) else f"{type(error).__name__}: {error}"
+        result, told = {"error": reason}, f"failed: {reason}"
+    over("")
+    say(f"{label}: {told}  ({time.monotonic() - began:.0f} s)")
+    return result
 
 
 def _run(arm: Arm, job: Job, counted: int, cache: Path, tell: Callable[[str], None]) -> dict[str, Any]:

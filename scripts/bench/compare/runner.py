@@ -136,23 +136,8 @@ def measure(start: Start, job: Job, *, warmup: int, counted: int, say: Callable[
             start_new_session=True,
         )
     tree = _Tree(mark)
-    cpu: dict[int, float] = {}
-    ends: list[float] = []
-    peak, looked_at, heard = 0.0, 0.0, began
     try:
-        while process.poll() is None:
-            time.sleep(_LOOK_S)
-            now = time.monotonic()
-            before, ends = len(ends), step_ends(job.steps_file)
-            if len(ends) > before:
-                heard = now
-                say(f"step {len(ends)}/{job.steps}" + (f"  {ends[-1] - ends[-2]:.2f} s" if len(ends) > 1 else ""))
-                if len(ends) in (warmup, warmup + counted):
-                    cpu[len(ends)] = tree.cpu_seconds()
-            if warmup + counted <= len(ends) < job.steps and now > looked_at + _MEMORY_S:
-                peak, looked_at = max(peak, tree.pss_mib()), now
-            if now > heard + SILENCE_S:
-                raise RunFailed(f"no step ended for {SILENCE_S:g} s; see {log}")
+        cpu, peak = _watch(process, tree, job, warmup=warmup, counted=counted, say=say)
         ends = step_ends(job.steps_file)
         if process.returncode or len(ends) != job.steps:
             raise RunFailed(f"{last_words(log)} (exit code {process.returncode}, {len(ends)} steps; see {log})")
@@ -169,6 +154,39 @@ def measure(start: Start, job: Job, *, warmup: int, counted: int, say: Callable[
         "pss_mib": round(peak) or None,
         "start_s": round(ends[0] - began, 1),
     }
+
+
+def _watch(
+    process: subprocess.Popen[bytes],
+    tree: _Tree,
+    job: Job,
+    *,
+    warmup: int,
+    counted: int,
+    say: Callable[[str], None],
+) -> tuple[dict[int, float], float]:
+    """Looks at a run until it ends: step -> CPU seconds by then, of the first and the last that count; most memory.
+
+    Raises:
+        RunFailed: silence.
+    """
+    cpu: dict[int, float] = {}
+    ends: list[float] = []
+    peak, looked_at, heard = 0.0, 0.0, time.monotonic()
+    while process.poll() is None:
+        time.sleep(_LOOK_S)
+        now = time.monotonic()
+        before, ends = len(ends), step_ends(job.steps_file)
+        if len(ends) > before:
+            heard = now
+            say(f"step {len(ends)}/{job.steps}" + (f"  {ends[-1] - ends[-2]:.2f} s" if len(ends) > 1 else ""))
+            if len(ends) in (warmup, warmup + counted):
+                cpu[len(ends)] = tree.cpu_seconds()
+        if warmup + counted <= len(ends) < job.steps and now > looked_at + _MEMORY_S:
+            peak, looked_at = max(peak, tree.pss_mib()), now
+        if now > heard + SILENCE_S:
+            raise RunFailed(f"no step ended for {SILENCE_S:g} s; see {job.folder / 'terminal.txt'}")
+    return cpu, peak
 
 
 def step_ends(file: Path) -> list[float]:

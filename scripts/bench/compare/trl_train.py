@@ -106,6 +106,32 @@ def helper_reward(name: str, tokenizer: Any, answer: Answer, score: Callable[...
     return reward
 
 
+def helper_rewards(spec: dict[str, Any], score: Callable[..., float]) -> list[Any]:
+    """The reward functions of all helpers, loaded or reached."""
+    rewards = []
+    for number, helper in enumerate(spec["helpers"]):
+        if helper["url"]:
+            tokenizer, answer = served(helper["folder"], helper["url"], spec["helper_tokens"], spec["sampling"])
+        else:
+            tokenizer, answer = computing(
+                helper["folder"], spec["helper_tokens"], spec["sampling"], one_by_one=spec["one_by_one"]
+            )
+        rewards.append(helper_reward(f"helper_{number}", tokenizer, answer, score, spec["keep"]))
+    return rewards
+
+
+def end_rows(model: Any, end_at: Any) -> None:
+    """Makes the policy end its rows where `end_at`, of `make_end_at`, says."""
+    generate = model.generate
+
+    @functools.wraps(generate)
+    def limited(**inputs: Any) -> Any:
+        end_at.begin(inputs["input_ids"].shape[1])
+        return generate(**inputs, logits_processor=[end_at])
+
+    model.generate = limited
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("spec", type=Path, help="JSON that trl_peer.py wrote")
@@ -131,34 +157,16 @@ def main() -> None:
     def policy_reward(completions: list[Any], **_: Any) -> list[float]:
         return [score("", completion[0]["content"], "") for completion in completions]
 
-    rewards: list[Any] = [policy_reward]
-    for number, helper in enumerate(spec["helpers"]):
-        if helper["url"]:
-            tokenizer, answer = served(helper["folder"], helper["url"], spec["helper_tokens"], spec["sampling"])
-        else:
-            tokenizer, answer = computing(
-                helper["folder"], spec["helper_tokens"], spec["sampling"], one_by_one=spec["one_by_one"]
-            )
-        rewards.append(helper_reward(f"helper_{number}", tokenizer, answer, score, spec["keep"]))
-
     tokenizer = AutoTokenizer.from_pretrained(spec["policy"])
     model: Any = AutoModelForCausalLM.from_pretrained(spec["policy"], dtype=torch.float32, attn_implementation="sdpa")
     rows = spec["prompts"] * spec["answers"]
     if spec["lengths_file"]:
-        end_at = make_end_at(json.loads(Path(spec["lengths_file"]).read_text()), rows, tokenizer.eos_token_id)
-        generate = model.generate
-
-        @functools.wraps(generate)
-        def limited(**inputs: Any) -> Any:
-            end_at.begin(inputs["input_ids"].shape[1])
-            return generate(**inputs, logits_processor=[end_at])
-
-        model.generate = limited
+        end_rows(model, make_end_at(json.loads(Path(spec["lengths_file"]).read_text()), rows, tokenizer.eos_token_id))
     data = pd.read_parquet(spec["train_file"])
     trainer = GRPOTrainer(
         model=model,
         processing_class=tokenizer,
-        reward_funcs=rewards,
+        reward_funcs=[policy_reward, *helper_rewards(spec, score)],
         train_dataset=Dataset.from_list([{"prompt": list(prompt)} for prompt in data["prompt"]]),
         callbacks=[NoteSteps()],
         args=GRPOConfig(

@@ -125,16 +125,16 @@ def make_workload(folder: Path, steps: int, models: str = "4M") -> Workload:
 def _write(workload: Workload, steps: int, models: Sequence[ModelSpec]) -> None:
     from transformers.utils.logging import disable_progress_bar
 
-    from verl.data_preprocessing import common, embedded_models, embedded_tokenizers, hinted_arithmetic
+    from verl.data_preprocessing import arithmetic_problems, common, embedded_models, embedded_tokenizers
     from verl.data_preprocessing.embedded_world import WorldSpec
 
     disable_progress_bar()
     spec = WorldSpec()
     problems = [
-        hinted_arithmetic.make_problem(seed=_SEED, split="train", index=i, hint_share=spec.hint_share)
+        arithmetic_problems.make_problem(seed=_SEED, split="train", index=i, hint_share=spec.hint_share)
         for i in range(max(2000, steps * PROMPTS))
     ]
-    texts = [text for one in problems[:2000] for text in (one.prompt, hinted_arithmetic.right_cot(one))]
+    texts = [text for one in problems[:2000] for text in (one.prompt, arithmetic_problems.right_cot(one))]
     for path, model in zip((workload.policy, *workload.helpers), models, strict=True):
         tokenizer = embedded_tokenizers.train_tokenizer(model.tokenizer, texts, model.vocab_size)
         made = embedded_models.new_model(model, tokenizer, _SEED)
@@ -143,7 +143,7 @@ def _write(workload: Workload, steps: int, models: Sequence[ModelSpec]) -> None:
         tokenizer.save_pretrained(path)
     rows: list[dict[str, Any]] = []
     for index, problem in enumerate(problems[: steps * PROMPTS]):
-        row = hinted_arithmetic.make_dataset_row(problem, split="train", index=index)
+        row = arithmetic_problems.make_dataset_row(problem, split="train", index=index)
         rows.append(row | {"extra_info": {"index": index, "split": "train", "question": problem.prompt}})
     common.write_parquet(rows, workload.train_file)
 

@@ -15,7 +15,9 @@ from tests.e2e.tiny import make_tiny_world
 from tests.processes import CONTEXT
 from verl.classmate.errors import ConfigError
 from verl.trainer.hosting import host_classmates
-from verl.trainer.hosting.host_classmates import Options
+from verl.trainer.hosting.options import FIRST_PORT, Options, parse
+from verl.trainer.hosting.ports import reserved_ports
+from verl.trainer.hosting.servers import command, environment
 from verl.utils.model_servers.mapping import Server, ask, changing, problem, read
 
 ELSEWHERE = Server(name="other/model", outward_host="node7", port=8003)
@@ -152,16 +154,16 @@ def test_without_a_model_those_of_the_run_config_are_hosted(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     key = "reward_model.classmate_model_name_or_path_list"
-    options = host_classmates.parse([f"{key}=[{models[0]},{models[1]},{models[0]}]", "--backend", "hf"])
+    options = parse([f"{key}=[{models[0]},{models[1]},{models[0]}]", "--backend", "hf"])
     assert options.models == tuple(models)
     assert options.mapping == tmp_path / "outputs" / "host_classmate_models" / "classmate_model_mapping.json"
-    options = host_classmates.parse(
+    options = parse(
         ["--backend=hf", models[1], "reward_model.host_classmate_name_to_url_json_fn=elsewhere.json", f"{key}=[x]"]
     )
     assert options.models == (models[1],), "named models count"
     assert options.mapping == tmp_path / "elsewhere.json"
     with pytest.raises(ConfigError, match="qwen_classmate_cot_ppo_trainer names no classmate; name the models"):
-        host_classmates.parse(["--backend=hf"])
+        parse(["--backend=hf"])
 
 
 @pytest.mark.parametrize(
@@ -181,19 +183,19 @@ def test_without_a_model_those_of_the_run_config_are_hosted(
 def test_mistakes_on_the_command_line(models: list[str], arguments: list[str], says: str) -> None:
     arguments = [argument.format(model=models[0]) for argument in arguments]
     with pytest.raises(ConfigError, match=says) as error:
-        host_classmates.parse([*arguments, "--backend=hf"])
+        parse([*arguments, "--backend=hf"])
     assert "\n" not in str(error.value)
 
 
 def test_ports_are_free_and_of_one_launcher_only(tmp_path: Path) -> None:
     options = Options(models=("a", "b"), mapping=tmp_path / "m.json")
-    with host_classmates.reserved_ports(options) as first, host_classmates.reserved_ports(options) as second:
+    with reserved_ports(options) as first, reserved_ports(options) as second:
         assert len({*first, *second}) == 4
-        assert min(first) >= host_classmates.FIRST_PORT
+        assert min(first) >= FIRST_PORT
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         asked = Options(models=("a",), mapping=tmp_path / "m.json", port=port)
-        with pytest.raises(ConfigError, match=f"port {port} on .* is taken"), host_classmates.reserved_ports(asked):
+        with pytest.raises(ConfigError, match=f"port {port} on .* is taken"), reserved_ports(asked):
             pass
 
 
@@ -205,7 +207,7 @@ def test_what_starts_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     import torch
 
     options = Options(models=("a", "b", "c"), mapping=tmp_path / "m.json", backend="vllm", max_model_len=100)
-    words = host_classmates.command(options, "a", 8003, 0.45)
+    words = command(options, "a", 8003, 0.45)
     assert words[1:5] == ["-m", "verl.trainer.hosting.vllm_serve", "serve", "a"]
     for pair in (("--served-model-name", "a"), ("--port", "8003"), ("--host", "127.0.0.1"), ("--max-model-len", "100")):
         assert words[words.index(pair[0]) + 1] == pair[1]
@@ -213,11 +215,11 @@ def test_what_starts_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    placed = [host_classmates.environment(options, index) for index in range(3)]
+    placed = [environment(options, index) for index in range(3)]
     assert [variables["CUDA_VISIBLE_DEVICES"] for variables, _ in placed] == ["4", "6", "4"]
     assert {share for _, share in placed} == {0.45}, "two of them share a GPU"
     wide = Options(models=("a",), mapping=tmp_path / "m.json", backend="vllm", tensor_parallel_size=2)
-    assert host_classmates.environment(wide, 0)[0]["CUDA_VISIBLE_DEVICES"] == "4,6"
+    assert environment(wide, 0)[0]["CUDA_VISIBLE_DEVICES"] == "4,6"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ConfigError, match="has 1 GPUs"):
-        host_classmates.environment(wide, 0)
+        environment(wide, 0)

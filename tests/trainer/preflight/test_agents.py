@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from verl.classmate.errors import ConfigError
-from verl.trainer.preflight.agents import check
+from verl.trainer.preflight.agents import check_agents
 
 TOOL = '''
 from verl.tools.function_tool import function_tool
@@ -57,13 +57,13 @@ def written(path: Path, text: str) -> str:
 
 
 def test_loops_that_are_there_pass(tmp_path: Path) -> None:
-    check(config(tmp_path))
-    check(config(tmp_path, None, "single_turn_agent", "classmate_cot"))
-    check(config(tmp_path, "tool_agent", function_tool_path=written(tmp_path / "tools.py", TOOL)))
+    check_agents(config(tmp_path))
+    check_agents(config(tmp_path, None, "single_turn_agent", "classmate_cot"))
+    check_agents(config(tmp_path, "tool_agent", function_tool_path=written(tmp_path / "tools.py", TOOL)))
     declared = written(tmp_path / "tools.yaml", DECLARED)
-    check(config(tmp_path, "tool_agent", tool_config_path=declared))
+    check_agents(config(tmp_path, "tool_agent", tool_config_path=declared))
     own = written(tmp_path / "loops.yaml", "- name: mine\n  _target_: package.Loop\n")
-    check(config(tmp_path, None, default="mine", loops=own))
+    check_agents(config(tmp_path, None, default="mine", loops=own))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_is_missing_is_one_line(
     tmp_path: Path, agents: list[str | None], given: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said) as error:
-        check(config(tmp_path, *agents, **given))
+        check_agents(config(tmp_path, *agents, **given))
     assert "\n" not in str(error.value)
 
 
@@ -107,7 +107,7 @@ def test_what_is_missing_is_one_line(
 def test_tools_that_cannot_be_had_are_one_line(tmp_path: Path, key: str, text: str, said: str) -> None:
     file = written(tmp_path / f"{key}.{'py' if key.startswith('function') else 'yaml'}", text)
     with pytest.raises(ConfigError, match=said) as error:
-        check(config(tmp_path, "tool_agent", **{key: file}))
+        check_agents(config(tmp_path, "tool_agent", **{key: file}))
     assert "\n" not in str(error.value)
     assert file in str(error.value)
 
@@ -116,8 +116,8 @@ def test_files_of_tools_are_tried_whatever_the_rows_name(tmp_path: Path) -> None
     """Each worker loads them when it starts."""
     broken = written(tmp_path / "tools.py", "def f(:\n")
     with pytest.raises(ConfigError, match="SyntaxError"):
-        check(config(tmp_path, function_tool_path=broken))
+        check_agents(config(tmp_path, function_tool_path=broken))
 
 
 def test_numbers_that_are_none_name_no_loop(tmp_path: Path) -> None:
-    check(config(tmp_path, float("nan"), float("nan")))  # type: ignore[arg-type]
+    check_agents(config(tmp_path, float("nan"), float("nan")))  # type: ignore[arg-type]

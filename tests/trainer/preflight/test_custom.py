@@ -9,7 +9,8 @@ import pytest
 
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
-from verl.trainer.preflight import data as preflight_data
+from verl.trainer.preflight.custom_reward import check_custom_scale, custom_reward_notes, custom_scale
+from verl.trainer.preflight.data import check_files
 
 UNKNOWN = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n"
 
@@ -34,11 +35,11 @@ def test_rows_of_any_source_are_taken_only_with_a_function(tmp_path: Path) -> No
     rows = str(tmp_path / "rows.parquet")
     data = {"train_files": rows, "val_files": rows, "train_max_samples": -1, "val_max_samples": -1}
     data |= {"train_batch_size": 1, "prompt_key": "prompt", "custom_cls": {"path": None}}
-    preflight_data.check_files(data, verified=False)
+    check_files(data, verified=False)
     with pytest.raises(
         ConfigError, match=r"no verifier for data_source 'my/own_set'.*reward\.custom_reward_function\.path=FILE\.py"
     ):
-        preflight_data.check_files(data)
+        check_files(data)
 
 
 @pytest.mark.parametrize(
@@ -55,11 +56,11 @@ def test_what_is_known_of_a_functions_scores(
     attributes: str, keys: dict[str, Any], lowest: float, threshold: float, said: bool, tmp_path: Path
 ) -> None:
     config, typed = function(tmp_path, UNKNOWN + attributes), reward(**keys)
-    scale = preflight_data.custom_scale(config, typed)
+    scale = custom_scale(config, typed)
     assert scale is not None
     assert (scale.lowest, scale.threshold) == (lowest, threshold)
-    preflight_data.check_custom_scale(scale, typed)
-    notes = preflight_data.custom_reward_notes(config, typed)
+    check_custom_scale(scale, typed)
+    notes = custom_reward_notes(config, typed)
     assert len(notes) == said
     assert all("taken as 0 to 1" in note and "write reward_model.custom_reward_range=" in note for note in notes)
 
@@ -117,9 +118,9 @@ def test_mistakes_are_one_line(name: str, tmp_path: Path) -> None:
     typed = reward(keys.pop("rewards", None), **keys)
 
     def check() -> None:
-        scale = preflight_data.custom_scale(function(tmp_path, source), typed)
+        scale = custom_scale(function(tmp_path, source), typed)
         assert scale is not None
-        preflight_data.check_custom_scale(scale, typed)
+        check_custom_scale(scale, typed)
 
     with pytest.raises(ConfigError, match=said) as error:
         check()
@@ -128,10 +129,8 @@ def test_mistakes_are_one_line(name: str, tmp_path: Path) -> None:
 
 def test_a_range_without_a_function_is_refused() -> None:
     with pytest.raises(ConfigError, match="custom_reward_range is that of a function of yours, and none is named"):
-        preflight_data.custom_scale(
-            {"reward": {"custom_reward_function": {"path": None}}}, reward(custom_reward_range=[0, 1])
-        )
-    assert preflight_data.custom_scale({"reward": {"custom_reward_function": None}}, reward()) is None
+        custom_scale({"reward": {"custom_reward_function": {"path": None}}}, reward(custom_reward_range=[0, 1]))
+    assert custom_scale({"reward": {"custom_reward_function": None}}, reward()) is None
 
 
 @pytest.mark.parametrize(
@@ -147,9 +146,9 @@ def test_what_takes_the_arguments_passes(head: str, tmp_path: Path) -> None:
     config = function(tmp_path, f"{head}:\n    return 1.0\n")
     if "scale" in head:
         with pytest.raises(ConfigError, match="missing a required argument: 'scale'"):
-            preflight_data.custom_scale(config, reward())
+            custom_scale(config, reward())
         config["reward"]["custom_reward_function"]["reward_kwargs"] = {"scale": 2}
-    assert preflight_data.custom_scale(config, reward()) is not None
+    assert custom_scale(config, reward()) is not None
 
 
 @pytest.mark.parametrize(
@@ -173,7 +172,7 @@ def test_a_threshold_lies_in_the_declared_range(
     keys = {"custom_reward_range": bounds, "reward_direction": direction}
     typed = reward({"main_correct_threshold": threshold}, **keys)
     if fits:
-        assert preflight_data.custom_scale(function(tmp_path), typed) is not None
+        assert custom_scale(function(tmp_path), typed) is not None
     else:
         with pytest.raises(ConfigError, match="outside the range of its scores"):
-            preflight_data.custom_scale(function(tmp_path), typed)
+            custom_scale(function(tmp_path), typed)

@@ -12,7 +12,7 @@ from tests.utils.reward_score.cot_monitor.judge_server import MODEL, StandInJudg
 from tests.workers.servers import serving
 from verl.classmate.config import from_mapping
 from verl.classmate.errors import ConfigError
-from verl.trainer.preflight import judges as preflight_judges
+from verl.trainer.preflight.judges import check_judges
 from verl.trainer.resources.plan import needed_ray_cpus
 
 SYCOPHANCY = ("sycophancy", {"raw_question_for_monitor": "1 + 1 = ?"})
@@ -38,7 +38,7 @@ def check(
     custom = {"custom_reward_function": {"path": function}}
     config = {"data": data, "reward": custom, "trainer": {"deterministic": keys.pop("deterministic", False)}}
     options = {"classmate_cot_reward_configs": keys.pop("options", {})}
-    preflight_judges.check(config, from_mapping({**options, **keys}, require_classmates=False))
+    check_judges(config, from_mapping({**options, **keys}, require_classmates=False))
 
 
 LOOSE = {"unfinished_main_score": "exclude", "use_classmate_main_cond": "always"}

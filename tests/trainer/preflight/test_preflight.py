@@ -13,7 +13,10 @@ from verl.classmate.algorithm_config import group_notes
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.trainer import preflight
-from verl.trainer.preflight import models as preflight_models
+from verl.trainer.preflight.batches import check_batch_sizes, check_engine_settings, check_sequence_parallel
+from verl.trainer.preflight.devices import check_devices, check_ray_cpus
+from verl.trainer.preflight.models import check_context
+from verl.trainer.preflight.settings import check_counts, check_debug, check_lora, check_names
 from verl.trainer.resources import plan as resource_plan
 from verl.workers.classmates import placement as classmate_placement
 
@@ -62,16 +65,16 @@ def test_logical_cpus(cpu_config, count, backend, ranks, needed):
     config = changed(cpu_config, trainer__n_gpus_per_node=ranks)
     reward = classmates(count, backend)
     assert resource_plan.needed_ray_cpus(config, reward) == needed
-    preflight.check_ray_cpus(config, reward, needed)
-    preflight.check_ray_cpus(config, reward, None)
+    check_ray_cpus(config, reward, needed)
+    check_ray_cpus(config, reward, None)
     with pytest.raises(ConfigError, match=f"num_cpus={needed} or more"):
-        preflight.check_ray_cpus(config, reward, needed - 1)
+        check_ray_cpus(config, reward, needed - 1)
 
 
 def test_the_cpu_default_suffices_for_any_number_of_classmates(cpu_config):
     given = cpu_config["ray_kwargs"]["ray_init"]["num_cpus"]
     for count, ranks in ((4, 1), (8, 8)):
-        preflight.check_ray_cpus(changed(cpu_config, trainer__n_gpus_per_node=ranks), classmates(count, "hf"), given)
+        check_ray_cpus(changed(cpu_config, trainer__n_gpus_per_node=ranks), classmates(count, "hf"), given)
 
 
 @pytest.mark.guards("fixed 0.8 memory for each of M engines")
@@ -98,11 +101,11 @@ def test_more_than_a_whole_gpu_is_refused_with_the_keys(gpu_config, monkeypatch)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     config = changed(gpu_config, actor_rollout_ref__rollout__gpu_memory_utilization=0.5)
     with pytest.raises(ConfigError, match="150%") as refused:
-        preflight.check_devices(config, classmates(2, "vllm", "streamed", gpu_memory_utilization=0.5))
+        check_devices(config, classmates(2, "vllm", "streamed", gpu_memory_utilization=0.5))
     assert "reward_model.classmate_schedule=batched" in str(refused.value)
     assert "actor_rollout_ref.rollout.gpu_memory_utilization=0.3" in str(refused.value)
     assert "reward_model.classmate_vllm_configs.gpu_memory_utilization=0.3" in str(refused.value)
-    preflight.check_devices(config, classmates(2, "vllm", gpu_memory_utilization=0.25))
+    check_devices(config, classmates(2, "vllm", gpu_memory_utilization=0.25))
 
 
 @pytest.mark.parametrize("there", [0, 1])
@@ -113,12 +116,12 @@ def test_more_gpus_than_there_are(gpu_config, monkeypatch, there):
     config = changed(gpu_config, trainer__n_gpus_per_node=2)
     fix = "hardware=cpu" if there == 0 else "trainer.n_gpus_per_node=1"
     with pytest.raises(ConfigError, match=f"has {there} GPUs; write {fix}"):
-        preflight.check_devices(config, classmates(0, "hf"))
+        check_devices(config, classmates(0, "hf"))
 
 
 def test_a_cluster_is_not_judged_by_this_machine(gpu_config, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "auto")
-    preflight.check_devices(changed(gpu_config, trainer__n_gpus_per_node=64), classmates(0, "hf"))
+    check_devices(changed(gpu_config, trainer__n_gpus_per_node=64), classmates(0, "hf"))
 
 
 def sizes(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -131,17 +134,17 @@ def sizes(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def test_batches_that_upstream_would_assert_on(cpu_config):
-    preflight.check_batch_sizes(sizes(cpu_config))
+    check_batch_sizes(sizes(cpu_config))
     with pytest.raises(ConfigError, match=r"actor\.ppo_micro_batch_size_per_gpu=96 .* 128 rows .*per_gpu=32"):
-        preflight.check_batch_sizes(sizes(cpu_config, actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu=96))
+        check_batch_sizes(sizes(cpu_config, actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu=96))
     with pytest.raises(ConfigError, match=r"rollout\.log_prob_micro_batch_size_per_gpu=48"):
-        preflight.check_batch_sizes(sizes(cpu_config, actor_rollout_ref__rollout__log_prob_micro_batch_size_per_gpu=48))
+        check_batch_sizes(sizes(cpu_config, actor_rollout_ref__rollout__log_prob_micro_batch_size_per_gpu=48))
     with pytest.raises(ConfigError, match="do not split over 3 ranks"):
-        preflight.check_batch_sizes(sizes(cpu_config, trainer__n_gpus_per_node=3))
+        check_batch_sizes(sizes(cpu_config, trainer__n_gpus_per_node=3))
 
 
 def test_batches_by_tokens_and_absent_references_are_exempt(cpu_config):
-    preflight.check_batch_sizes(
+    check_batch_sizes(
         sizes(
             cpu_config,
             actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu=96,
@@ -162,16 +165,16 @@ def test_ranks_that_share_a_sequence_share_its_rows(gpu_config, node):
     micro = "actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu"
     log_prob = "actor_rollout_ref__rollout__log_prob_micro_batch_size_per_gpu"
     four = changed(gpu_config, **rows, **{micro: 4, log_prob: 4})
-    preflight.check_batch_sizes(changed(four, **{node: 2}))
+    check_batch_sizes(changed(four, **{node: 2}))
     with pytest.raises(ConfigError, match="does not divide the 2 rows of a rank"):
-        preflight.check_batch_sizes(four)
+        check_batch_sizes(four)
     with pytest.raises(ConfigError, match="per_gpu=8 does not divide the 4 rows of a rank"):
-        preflight.check_batch_sizes(changed(four, **{node: 2, micro: 8}))
+        check_batch_sizes(changed(four, **{node: 2, micro: 8}))
     # 12 rows: over six ranks of two GPUs, not over the eight of sixteen.
     twelve = changed(four, data__train_batch_size=6, actor_rollout_ref__actor__ppo_mini_batch_size=6)
-    preflight.check_batch_sizes(changed(twelve, trainer__n_gpus_per_node=12, **{node: 2, micro: 2, log_prob: 2}))
+    check_batch_sizes(changed(twelve, trainer__n_gpus_per_node=12, **{node: 2, micro: 2, log_prob: 2}))
     with pytest.raises(ConfigError, match="rows do not split over 16 ranks"):
-        preflight.check_batch_sizes(changed(twelve, trainer__n_gpus_per_node=16, **{node: 2}))
+        check_batch_sizes(changed(twelve, trainer__n_gpus_per_node=16, **{node: 2}))
 
 
 @pytest.mark.parametrize("rollouts", [1, 3])
@@ -183,20 +186,20 @@ def test_rows_not_split_over_the_ranks_are_told_with_our_keys(cpu_config, rollou
     rows = 7 * rollouts
     expected = rf"data\.train_batch_size=7 .* = {rows} rows do not split over 2 ranks; write data\.train_batch_size=6"
     with pytest.raises(ConfigError, match=expected):
-        preflight.check_batch_sizes(config)
-    preflight.check_batch_sizes(changed(config, data__train_batch_size=6))
+        check_batch_sizes(config)
+    check_batch_sizes(changed(config, data__train_batch_size=6))
     config = changed(config, data__train_batch_size=8, actor_rollout_ref__actor__ppo_mini_batch_size=5)
     with pytest.raises(
         ConfigError, match=r"write actor_rollout_ref\.actor\.ppo_mini_batch_size=4, or another multiple"
     ):
-        preflight.check_batch_sizes(config)
+        check_batch_sizes(config)
 
 
 def test_a_critic_has_whole_micro_batches_too(cpu_config):
     config = sizes(cpu_config, critic__ppo_micro_batch_size_per_gpu=7)
-    preflight.check_batch_sizes(config)
+    check_batch_sizes(config)
     with pytest.raises(ConfigError, match=r"critic\.ppo_micro_batch_size_per_gpu=7 does not divide the 128 .*gpu=1$"):
-        preflight.check_batch_sizes(changed(config, algorithm__adv_estimator="gae"))
+        check_batch_sizes(changed(config, algorithm__adv_estimator="gae"))
 
 
 SHARE = "actor_rollout_ref.rollout.gpu_memory_utilization"
@@ -214,14 +217,14 @@ SHARE = "actor_rollout_ref.rollout.gpu_memory_utilization"
 def test_what_rows_and_engine_have_no_room_for(cpu_config, key, given, message):
     by_tokens = changed(cpu_config, actor_rollout_ref__actor__use_dynamic_bsz=True)
     by_tokens = changed(by_tokens, actor_rollout_ref__rollout__log_prob_use_dynamic_bsz=True)
-    preflight.check_engine_settings(by_tokens)
+    check_engine_settings(by_tokens)
     with pytest.raises(ConfigError, match=message):
-        preflight.check_engine_settings(changed(by_tokens, **{key.replace(".", "__"): given}))
+        check_engine_settings(changed(by_tokens, **{key.replace(".", "__"): given}))
     if "token_len" in key:
-        preflight.check_engine_settings(changed(cpu_config, **{key.replace(".", "__"): given}))
+        check_engine_settings(changed(cpu_config, **{key.replace(".", "__"): given}))
     if given == 2047:
         shared = changed(by_tokens, actor_rollout_ref__actor__ulysses_sequence_parallel_size=2)
-        preflight.check_engine_settings(changed(shared, **{key.replace(".", "__"): 1024}))
+        check_engine_settings(changed(shared, **{key.replace(".", "__"): 1024}))
 
 
 @pytest.mark.parametrize(
@@ -237,9 +240,9 @@ def test_what_rows_and_engine_have_no_room_for(cpu_config, key, given, message):
 )
 @pytest.mark.parametrize("given", [0, -1, 1.5])
 def test_counts_start_at_one(cpu_config, key, given):
-    preflight.check_counts(cpu_config)
+    check_counts(cpu_config)
     with pytest.raises(ConfigError, match=f"{key}: expected an integer of 1 or more"):
-        preflight.check_counts(changed(cpu_config, **{key.replace(".", "__"): given}))
+        check_counts(changed(cpu_config, **{key.replace(".", "__"): given}))
 
 
 @pytest.mark.parametrize(("prompt", "response", "behind"), [(64, 100_000, 0), (1024, 100_000, 0), (200, 200, 100)])
@@ -247,14 +250,14 @@ def test_unreadable_lengths_are_told_with_readable_ones(tmp_path, prompt, respon
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 600}')
     read = {"key": "model", "path": str(tmp_path), "classmate": bool(behind)}
     if prompt + response + behind <= 600:
-        preflight_models.check_context(**read, needed=prompt + response + behind, prompt=prompt, response=response)
+        check_context(**read, needed=prompt + response + behind, prompt=prompt, response=response)
         response = 100_000
     with pytest.raises(ConfigError, match="reads at most 600 tokens") as told:
-        preflight_models.check_context(**read, needed=prompt + response + behind, prompt=prompt, response=response)
+        check_context(**read, needed=prompt + response + behind, prompt=prompt, response=response)
     written = dict(re.findall(r"data\.max_(prompt|response)_length=(\d+)", str(told.value)))
     prompt, response = int(written.get("prompt", prompt)), int(written["response"])
     assert prompt + response + behind == 600
-    preflight_models.check_context(**read, needed=600, prompt=prompt, response=response)
+    check_context(**read, needed=600, prompt=prompt, response=response)
 
 
 def test_groups_of_one_row_are_warned_of(cpu_config):
@@ -273,31 +276,31 @@ def test_sequences_are_split_only_where_attention_joins_them(cpu_config, gpu_con
     split = changed(gpu_config, **packed, **{SPLIT: 2})
     installed = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: "yes" if name == "flash_attn" else installed(name))
-    preflight.check_sequence_parallel(split)
-    preflight.check_sequence_parallel(changed(cpu_config, **packed))
+    check_sequence_parallel(split)
+    check_sequence_parallel(changed(cpu_config, **packed))
     attention = {"actor_rollout_ref__model__override_config": {"attn_implementation": "sdpa"}}
     with pytest.raises(ConfigError, match=r"actor\.ulysses_sequence_parallel_size=2 needs flash.* is sdpa: .*size=1"):
-        preflight.check_sequence_parallel(changed(split, **attention))
+        check_sequence_parallel(changed(split, **attention))
     with pytest.raises(ConfigError, match="needs flash-attention, here is sdpa"):
-        preflight.check_sequence_parallel(changed(cpu_config, **packed, **{SPLIT: 2}))
+        check_sequence_parallel(changed(cpu_config, **packed, **{SPLIT: 2}))
     with pytest.raises(ConfigError, match=r"write actor_rollout_ref\.model\.use_remove_padding=true"):
-        preflight.check_sequence_parallel(changed(split, actor_rollout_ref__model__use_remove_padding=False))
+        check_sequence_parallel(changed(split, actor_rollout_ref__model__use_remove_padding=False))
     with pytest.raises(ConfigError, match=r"=2 does not divide the trainer's 3 GPUs; write .*=1"):
-        preflight.check_sequence_parallel(changed(split, trainer__n_gpus_per_node=3))
+        check_sequence_parallel(changed(split, trainer__n_gpus_per_node=3))
     with pytest.raises(ConfigError, match=r"critic\.ulysses_sequence_parallel_size=2 needs flash-attention"):
-        preflight.check_sequence_parallel(changed(cpu_config, critic__ulysses_sequence_parallel_size=2))
+        check_sequence_parallel(changed(cpu_config, critic__ulysses_sequence_parallel_size=2))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "flash_attn" else installed(name))
     with pytest.raises(ConfigError, match="needs flash-attention, here is sdpa"):
-        preflight.check_sequence_parallel(split)
+        check_sequence_parallel(split)
 
 
 def test_the_embedded_engine_needs_merged_adapters(cpu_config, gpu_config):
-    preflight.check_lora(cpu_config)
-    preflight.check_lora(changed(gpu_config, actor_rollout_ref__model__lora_rank=8))
+    check_lora(cpu_config)
+    check_lora(changed(gpu_config, actor_rollout_ref__model__lora_rank=8))
     adapters = changed(cpu_config, actor_rollout_ref__model__lora_rank=8)
     with pytest.raises(ConfigError, match=r"lora_rank=8 .* write actor_rollout_ref\.model\.lora\.merge=true"):
-        preflight.check_lora(adapters)
-    preflight.check_lora(changed(adapters, actor_rollout_ref__model__lora={"rank": 0, "merge": True}))
+        check_lora(adapters)
+    check_lora(changed(adapters, actor_rollout_ref__model__lora={"rank": 0, "merge": True}))
 
 
 @pytest.mark.parametrize(
@@ -313,16 +316,16 @@ def test_the_embedded_engine_needs_merged_adapters(cpu_config, gpu_config):
 )
 def test_what_one_process_cannot_do_is_refused_in_debug_mode(cpu_config, key, value, instead):
     config = sizes(cpu_config, debug=True)
-    preflight.check_debug(config, classmates(2, "hf"))
+    check_debug(config, classmates(2, "hf"))
     refused = changed(config, **{key: value})
     with pytest.raises(ConfigError, match=f"{key.replace('__', '.')}={instead}"):
-        preflight.check_debug(refused, classmates(2, "hf"))
-    preflight.check_debug(changed(refused, debug=False), classmates(2, "hf"))
+        check_debug(refused, classmates(2, "hf"))
+    check_debug(changed(refused, debug=False), classmates(2, "hf"))
 
 
 def test_classmates_on_vllm_are_refused_in_debug_mode(cpu_config):
     with pytest.raises(ConfigError, match=r"reward_model\.classmate_backend=hf"):
-        preflight.check_debug(sizes(cpu_config, debug=True), classmates(1, "vllm"))
+        check_debug(sizes(cpu_config, debug=True), classmates(1, "vllm"))
 
 
 @pytest.mark.parametrize("value", ["abc", 0, -1, 1.5, True])
@@ -336,18 +339,18 @@ def test_classmates_on_vllm_are_refused_in_debug_mode(cpu_config):
     ],
 )
 def test_counts_are_integers_from_1_on(cpu_config, key, value):
-    preflight.check_counts(cpu_config)
+    check_counts(cpu_config)
     with pytest.raises(ConfigError, match=f"{key}: expected an integer of 1 or more") as refused:
-        preflight.check_counts(changed(cpu_config, **{key.replace(".", "__"): value}))
+        check_counts(changed(cpu_config, **{key.replace(".", "__"): value}))
     assert (", or null" in str(refused.value)) == (key != "trainer.total_epochs")
 
 
 @pytest.mark.parametrize("key", ["project_name", "experiment_name", "default_local_dir"])
 def test_names_are_text(cpu_config, key):
-    preflight.check_names(cpu_config)
+    check_names(cpu_config)
     for value in (2026, "", True):
         with pytest.raises(ConfigError, match=rf"trainer\.{key}: expected text, got {value!r}; write trainer\.{key}="):
-            preflight.check_names(changed(cpu_config, **{f"trainer__{key}": value}))
+            check_names(changed(cpu_config, **{f"trainer__{key}": value}))
 
 
 @pytest.mark.parametrize("key", ["trainer.console", "trainer.logger", "debug", "data.train_batch_size"])

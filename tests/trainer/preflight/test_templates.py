@@ -18,8 +18,9 @@ from tests.classmate.toy_tokenizers import TOKENIZERS, templated
 from tests.run_config import run_config
 from verl.classmate.config import from_mapping
 from verl.classmate.errors import ConfigError
-from verl.trainer.preflight import data as preflight_data
-from verl.trainer.preflight import templates as preflight_templates
+from verl.trainer.preflight.chats import _sampled_chats
+from verl.trainer.preflight.models import load_tokenizer
+from verl.trainer.preflight.templates import check_templates, template_notes
 
 KEEP = "reward_model.classmate_cot_reward_configs.main_cot_keep_rate=0.5"
 HELP = "reward_model.classmate_cot_reward_configs.classmate_reward_type=help_other_questions"
@@ -96,7 +97,7 @@ class World:
         """Gives a model another template."""
         with templated(TOKENIZERS["byte_bpe"](), template) as tokenizer:
             tokenizer.save_pretrained(self.folder / name)
-        preflight_templates.preflight_models.load_tokenizer.cache_clear()
+        load_tokenizer.cache_clear()
 
     def write(self, name: str, chats: list[str], *, suffix: str = "parquet", last: str | None = None) -> Path:
         rows = [{"prompt": CHATS[chat]} for chat in chats] + ([{"prompt": CHATS[last]}] if last else [])
@@ -134,8 +135,8 @@ def base() -> DictConfig:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    preflight_data._sampled_chats.cache_clear()
-    preflight_templates.preflight_models.load_tokenizer.cache_clear()
+    _sampled_chats.cache_clear()
+    load_tokenizer.cache_clear()
     return World(tmp_path)
 
 
@@ -143,7 +144,7 @@ def world(tmp_path: Path) -> World:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_takes_the_chats_of_our_data(world: World, family: str, suffix: str) -> None:
     file = world.write("train", ["u", "su", "uau", "uu"], suffix=suffix)
-    preflight_templates.check(*world.config(family, (family, "qwen3"), file, file))
+    check_templates(*world.config(family, (family, "qwen3"), file, file))
 
 
 @pytest.mark.parametrize(
@@ -161,13 +162,13 @@ def test_a_refused_chat_is_told_with_model_file_and_row(
     """Also where it stands far behind the first rows, or in the validation's file only."""
     train, val = world.write("train", ["u"] * 300), world.write("val", ["u"] * 300, last=chat)
     with pytest.raises(ConfigError) as refused:
-        preflight_templates.check(*world.config(policy, classmates, train, val, "reward_model.system_as_user=false"))
+        check_templates(*world.config(policy, classmates, train, val, "reward_model.system_as_user=false"))
     text = str(refused.value)
     assert "\n" not in text
     assert text.startswith(f"{named}={world.folder}/")
     assert f"data.val_files={val}, row 300" in text
     assert "write reward_model.system_as_user=true" in text
-    preflight_templates.check(*world.config(policy, classmates, train, val))
+    check_templates(*world.config(policy, classmates, train, val))
 
 
 @pytest.mark.parametrize(("family", "chat"), [("gemma2", "au"), ("mistral_small_3", "tool"), ("gemma3", "au")])
@@ -175,19 +176,19 @@ def test_what_no_option_helps_is_refused(world: World, family: str, chat: str) -
     file = world.write("train", ["u"], last=chat)
     for policy, classmate in ((family, "qwen3"), ("qwen3", family)):
         with pytest.raises(ConfigError, match=r"refuses the roles \[\w+, .*change the roles in the data"):
-            preflight_templates.check(*world.config(policy, (classmate,), file, file))
+            check_templates(*world.config(policy, (classmate,), file, file))
 
 
 def test_help_other_needs_earlier_answers(world: World) -> None:
     dropping = "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"
     file = world.write("train", ["u"])
     container, reward = world.config("qwen3", ("qwen3",), file, file, HELP)
-    preflight_templates.check(container, reward)
+    check_templates(container, reward)
     with templated(TOKENIZERS["byte_bpe"](), dropping) as tokenizer:
         tokenizer.save_pretrained(world.folder / "classmate0")
-    preflight_templates.preflight_models.load_tokenizer.cache_clear()
+    load_tokenizer.cache_clear()
     with pytest.raises(ConfigError, match="changes or drops earlier assistant turns"):
-        preflight_templates.check(container, reward)
+        check_templates(container, reward)
 
 
 @pytest.mark.parametrize("family", ["qwen3", "smollm3"])
@@ -201,26 +202,24 @@ def test_help_other_needs_earlier_answers(world: World) -> None:
 def test_a_thought_that_the_prompt_closes_is_refused(world: World, family: str, switch: str, named: str) -> None:
     file = world.write("train", ["u"])
     with pytest.raises(ConfigError) as refused:
-        preflight_templates.check(*world.config(family, ("qwen2_5",), file, file, switch))
+        check_templates(*world.config(family, ("qwen2_5",), file, file, switch))
     text = str(refused.value)
     assert text.startswith(named)
     assert "\n" not in text
     assert "reward_model.enable_thinking=true" in text
     advice = text.partition("or reward_model.cot_format=plain ")[2]
-    preflight_templates.check(
-        *world.config(family, ("qwen2_5",), file, file, switch, "reward_model.cot_format=plain", advice)
-    )
+    check_templates(*world.config(family, ("qwen2_5",), file, file, switch, "reward_model.cot_format=plain", advice))
 
 
 @pytest.mark.parametrize("family", ["qwen2_5", "olmo2", "r1_distill", "gemma3"])
 def test_a_template_that_does_not_know_the_switch_is_not_refused(world: World, family: str) -> None:
     file = world.write("train", ["u"])
-    preflight_templates.check(*world.config(family, ("qwen3",), file, file, "reward_model.enable_thinking=false"))
+    check_templates(*world.config(family, ("qwen3",), file, file, "reward_model.enable_thinking=false"))
 
 
 def told(world: World, *args: Any, date: str | None = "2026-01-02") -> list[str]:
     container, reward = world.config(*args)
-    return preflight_templates.notes(container, reward, chat_date=date)
+    return template_notes(container, reward, chat_date=date)
 
 
 def test_what_was_decided_is_said_once(world: World) -> None:
@@ -281,7 +280,7 @@ def test_a_turn_that_is_left_out_without_a_word_is_told(
     container, reward = world.config("qwen2_5", ("qwen3", "qwen3"), train, val)
     world.templated(who, template)
     with pytest.raises(ConfigError) as refused:
-        preflight_templates.check(container, reward)
+        check_templates(container, reward)
     text = str(refused.value)
     key = "actor_rollout_ref.model.path" if who == "policy" else "reward_model.classmates[1].model"
     assert "\n" not in text
@@ -300,9 +299,9 @@ def test_a_dropped_system_turn_is_told_without_the_option(world: World) -> None:
         container, reward = world.config("qwen3", ("qwen3",), file, file, "reward_model.system_as_user=false")
         world.templated("classmate0", dropping)
         with pytest.raises(ConfigError, match=r"leaves out text of the system turn.*system_as_user=true"):
-            preflight_templates.check(container, reward)
-        preflight_templates.check(*world.config("qwen3", ("qwen3",), file, file))
-        preflight_data._sampled_chats.cache_clear()
+            check_templates(container, reward)
+        check_templates(*world.config("qwen3", ("qwen3",), file, file))
+        _sampled_chats.cache_clear()
 
 
 def test_a_turn_that_repeats_another_is_missed(world: World) -> None:
@@ -311,7 +310,7 @@ def test_a_turn_that_repeats_another_is_missed(world: World) -> None:
     container, reward = world.config("qwen3", ("qwen3",), file, file)
     world.templated("policy", last)
     with pytest.raises(ConfigError, match=r"leaves out text of the user turn \(turn 1 of 3\)"):
-        preflight_templates.check(container, reward)
+        check_templates(container, reward)
 
 
 @pytest.mark.parametrize(
@@ -324,12 +323,12 @@ def test_what_may_be_changed_of_a_turn(world: World, template: str) -> None:
     container, reward = world.config("qwen3", ("qwen3",), file, file)
     for who in ("policy", "classmate0"):
         world.templated(who, template)
-    preflight_templates.check(container, reward)
+    check_templates(container, reward)
     world.templated(
         "classmate0",
         "{% for m in messages %}{{ '<' + m.role + '>' + m.content.replace('/no_think', '').rstrip() }}{% endfor %}",
     )
-    preflight_templates.check(container, reward)
+    check_templates(container, reward)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +347,7 @@ def test_empty_prompts_are_of_the_data(world: World, chat: str, reason: str, suf
     train = world.write("train", ["u"])
     container, reward = world.config("qwen3", ("gemma3",), train, val)
     with pytest.raises(ConfigError) as refused:
-        preflight_templates.check(container, reward)
+        check_templates(container, reward)
     assert str(refused.value) == (
         f"data.val_files={val}, row 300: its prompt is empty ({reason}); take the row out, or write its text"
     )

@@ -19,6 +19,7 @@ from tests.trainer.test_configs import CONFIG_FOLDER
 from verl.classmate.config import from_mapping
 from verl.classmate.errors import ConfigError
 from verl.trainer import preflight
+from verl.trainer.preflight.batches import check_batch_sizes
 from verl.trainer.resources import gpu_memory
 from verl.trainer.resources.gpu_memory import GIB, EngineNeed, Job, choose
 from verl.trainer.resources.model_sizes import ModelSize, size_of_config
@@ -219,7 +220,7 @@ def test_the_readmes_command_leaves_room_for_training(models: dict[str, Path]) -
     fsdp = plain["actor_rollout_ref"]["actor"]["fsdp_config"]
     kept = (4 * (not fsdp["param_offload"]) + 8 * (not fsdp["optimizer_offload"])) * 596_049_920 / GIB
     assert share * 23.5 + kept + 1 < 23.5
-    preflight.check_batch_sizes(plain)
+    check_batch_sizes(plain)
     rows, training = result.lines[-2:]
     assert rows.startswith("rows made ")
     assert training.startswith("training ")

@@ -9,7 +9,7 @@ import pytest
 from tests.trainer.saved import save, saved_steps
 from tests.trainer.test_configs import composed
 from verl.classmate.errors import ConfigError
-from verl.trainer.preflight import check_resume
+from verl.trainer.preflight.settings import check_resume
 from verl.trainer.run.checkpoints import TRACKER, check_ranks, checkpoint_to_resume, latest_step, prune, saved_ranks
 from verl.trainer.run.choices import Machine
 

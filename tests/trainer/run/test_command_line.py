@@ -8,7 +8,7 @@ from tests.trainer.entry_process import run_entry
 from verl.classmate.errors import ConfigError
 from verl.trainer.run import command_line
 from verl.trainer.run.command_line import prepare_overrides
-from verl.trainer.run.folder import flatten
+from verl.trainer.run.recorded_config import flatten
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,6 @@ from verl.classmate.errors import ConfigError
 from verl.trainer import preflight
 from verl.trainer.fork.server import ForkServer
 from verl.trainer.ppo import inprocess_trainer
-from verl.trainer.preflight import templates as preflight_templates
 from verl.trainer.run import launch, session
 from verl.trainer.run.launch import STARTED_AT, StartupClock
 
@@ -88,7 +87,7 @@ def one_run(monkeypatch, tmp_path, train, *settings: str) -> Path:
     config = composed("qwen_ppo_trainer", "cpu", f"trainer.default_local_dir={tmp_path / 'run'}", *settings)
     monkeypatch.setattr(launch, "compose", lambda *_: config)
     monkeypatch.setattr(preflight, "check", lambda *_, **__: None)
-    monkeypatch.setattr(preflight_templates, "notes", lambda *_, **__: [])
+    monkeypatch.setattr("verl.trainer.preflight.templates.template_notes", lambda *_, **__: [])
     monkeypatch.setattr(launch, "start_ray", lambda *_: SimpleNamespace(logs=tmp_path / "ray", close=lambda: None))
     monkeypatch.setattr(launch, "_announce", lambda *_: None)
     monkeypatch.setattr(launch, "_start_classmates", train)

@@ -18,9 +18,12 @@ from tests.e2e.tiny import TinyWorld, make_tiny_world
 from tests.trainer.test_configs import CONFIG_FOLDER, composed
 from verl.classmate.config import from_mapping
 from verl.classmate.errors import ConfigError
-from verl.trainer import preflight
-from verl.trainer.preflight import data as preflight_data
+from verl.trainer.preflight.batches import check_batch_sizes, check_rows
+from verl.trainer.preflight.data import check_batch, check_files
+from verl.trainer.preflight.devices import check_devices
 from verl.trainer.preflight.models import load_tokenizer
+from verl.trainer.preflight.prompt_lengths import check_prompt_lengths, token_lengths
+from verl.trainer.preflight.settings import check_counts, check_with_verl
 from verl.trainer.run import command_line
 from verl.trainer.run.choices import USUAL, Machine
 from verl.trainer.run.untyped import fill_in
@@ -53,15 +56,15 @@ def checked(*overrides: str, hardware: str = "cpu", machine: Machine | None = No
         OmegaConf.update(config, key, yaml.safe_load(text))
     fill_in(config, machine)
     plain = OmegaConf.to_container(config, resolve=True)
-    preflight.check_counts(plain)
-    preflight.check_batch_sizes(plain)
+    check_counts(plain)
+    check_batch_sizes(plain)
     return config
 
 
 def test_nothing_typed_is_as_usual() -> None:
     config = checked()
     assert {key: value(config, key) for key in USUAL} == USUAL
-    preflight.check_with_verl(OmegaConf.to_container(config, resolve=True))
+    check_with_verl(OmegaConf.to_container(config, resolve=True))
 
 
 @pytest.mark.parametrize("rollouts", [pytest.param(1, marks=pytest.mark.long), 8])
@@ -110,7 +113,7 @@ def test_a_batch_is_a_few_large_mini_batches(typed: list[str], batch: int, mini:
     assert value(config, "data.train_batch_size") == batch
     assert value(config, f"{ACTOR}.ppo_mini_batch_size") == mini
     if config.algorithm.adv_estimator != "gae":  # for which a critic would have to be there
-        preflight.check_with_verl(OmegaConf.to_container(config, resolve=True))
+        check_with_verl(OmegaConf.to_container(config, resolve=True))
 
 
 def ten_times(world: TinyWorld, file: Path) -> Path:
@@ -128,19 +131,19 @@ def test_prompts_that_are_left_out_make_the_batch_smaller(world: TinyWorld, tmp_
     file = ten_times(world, tmp_path / "rows.parquet")
     tokenizer = load_tokenizer("model", str(world.model))
     data = {"prompt_key": "prompt", "apply_chat_template_kwargs": {}}
-    lengths = sorted(preflight_data._lengths(data, [str(file)], tokenizer))
+    lengths = sorted(token_lengths(data, [str(file)], tokenizer))
     typed = [f"actor_rollout_ref.model.path={world.model}", f"data.train_files={file}", f"{ROLLOUT}.n=1"]
     typed += [f"trainer.n_gpus_per_node={ranks}", f"data.val_files={world.train_file}"]
     for limit, fitting in ((lengths[-1], 80), (lengths[-1] - 1, 79), (lengths[-2] - 1, 59)):
         config = checked(*typed, f"data.max_prompt_length={limit}")
         plain: Any = OmegaConf.to_container(config, resolve=True)
         assert plain["data"]["train_batch_size"] == fitting - fitting % ranks
-        preflight_data.check_files(plain["data"], verified=False)
-        preflight_data.check_batch(plain["data"])
-        preflight_data.check_prompt_lengths(plain["data"], tokenizer)
+        check_files(plain["data"], verified=False)
+        check_batch(plain["data"])
+        check_prompt_lengths(plain["data"], tokenizer)
     short = checked(*typed, "data.max_prompt_length=3")
     with pytest.raises(ConfigError, match="all 80 prompts are longer"):
-        preflight_data.check_prompt_lengths(OmegaConf.to_container(short, resolve=True)["data"], tokenizer)  # type: ignore[index,call-overload,arg-type]
+        check_prompt_lengths(OmegaConf.to_container(short, resolve=True)["data"], tokenizer)  # type: ignore[index,call-overload,arg-type]
     # Which rows a sample holds is not known beforehand.
     sample = checked(*typed, f"data.max_prompt_length={lengths[-2] - 1}", "data.train_max_samples=40")
     assert 7 <= value(sample, "data.train_batch_size") <= 20
@@ -154,13 +157,13 @@ def test_too_few_rows_for_any_batch_are_refused_with_a_way_out(world: TinyWorld,
     with pytest.raises(
         ConfigError, match=r"1 rows.*write actor_rollout_ref\.rollout\.n=4 or trainer\.n_gpus_per_node=1"
     ):
-        preflight.check_rows(OmegaConf.to_container(two_ranks, resolve=True))  # type: ignore[arg-type]
+        check_rows(OmegaConf.to_container(two_ranks, resolve=True))  # type: ignore[arg-type]
     for cure in ([f"{ROLLOUT}.n=4", "trainer.n_gpus_per_node=2"], [f"{ROLLOUT}.n=3", "trainer.n_gpus_per_node=1"]):
-        preflight.check_rows(OmegaConf.to_container(checked(*typed, *cure), resolve=True))  # type: ignore[arg-type]
+        check_rows(OmegaConf.to_container(checked(*typed, *cure), resolve=True))  # type: ignore[arg-type]
     for typed_size in (f"{ACTOR}.ppo_mini_batch_size=300", "data.train_batch_size=300"):
         config = checked(f"data.train_files={world.train_file}", typed_size)
         with pytest.raises(ConfigError, match=r"8 rows, fewer than .*=300.*; write .*=8"):
-            preflight.check_rows(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+            check_rows(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
     # GPUs that nobody asked for are no reason to refuse.
     assert value(gpus(8, *typed, f"{ROLLOUT}.n=3"), "trainer.n_gpus_per_node") == 3
 
@@ -170,7 +173,7 @@ def test_ranks_of_the_cpu_get_the_logical_cpus_that_they_ask_for() -> None:
         config = checked(f"trainer.n_gpus_per_node={ranks}")
         plain: Any = OmegaConf.to_container(config, resolve=True)
         reward = from_mapping(plain["reward_model"], require_classmates=False)
-        preflight.check_devices(plain, reward)
+        check_devices(plain, reward)
         assert plain["ray_kwargs"]["ray_init"]["num_gpus"] == ranks
 
 
@@ -251,7 +254,7 @@ def test_the_old_names_of_micro_batches_still_work() -> None:
     """They count the rows of all GPUs, and upstream refuses them beside the newer ones, which its workers need."""
     old = [f"{ACTOR}.ppo_micro_batch_size=8", f"{ROLLOUT}.log_prob_micro_batch_size=16"]
     config = checked(*old, "trainer.n_gpus_per_node=2", "data.train_batch_size=8")
-    preflight.check_with_verl(OmegaConf.to_container(config, resolve=True))
+    check_with_verl(OmegaConf.to_container(config, resolve=True))
     assert value(config, f"{ACTOR}.ppo_micro_batch_size_per_gpu") == 4
     assert value(config, f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu") == 8
     assert value(config, f"{ACTOR}.ppo_micro_batch_size") is None
@@ -328,7 +331,7 @@ def test_all_gpus_are_used_that_the_typed_rows_split_over() -> None:
         rows = value(config, "data.train_batch_size") * value(config, f"{ROLLOUT}.n")
         assert rows % there == 0
         assert rows > 7000
-        preflight.check_batch_sizes(OmegaConf.to_container(config, resolve=True))
+        check_batch_sizes(OmegaConf.to_container(config, resolve=True))
     assert value(gpus(8, "data.train_batch_size=6", f"{ROLLOUT}.n=2"), "trainer.n_gpus_per_node") == 6
     assert value(gpus(7, f"{ROLLOUT}.tensor_model_parallel_size=2"), "trainer.n_gpus_per_node") == 6
     assert value(gpus(8, "trainer.n_gpus_per_node=3"), "trainer.n_gpus_per_node") == 3

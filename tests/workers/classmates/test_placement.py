@@ -6,7 +6,9 @@ import pytest
 
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
-from verl.trainer import preflight
+from verl.trainer.preflight import devices
+from verl.trainer.preflight.devices import check_devices, check_gpus, check_memory, check_schedule
+from verl.trainer.preflight.models import check_live_context
 from verl.trainer.resources import plan as resource_plan
 from verl.workers.classmates.placement import (
     asked_in_turn,
@@ -165,12 +167,12 @@ def test_gpus_of_dedicated_classmates_count(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     config = reward({"placement": "dedicated", "replicas": 2})
-    preflight.check_devices(run(2), config)
+    check_devices(run(2), config)
     with pytest.raises(ConfigError, match="3 GPUs and dedicated classmates 2 more, but there are 4") as refused:
-        preflight.check_devices(run(3), config)
+        check_devices(run(3), config)
     assert "write trainer.n_gpus_per_node=2 or reward_model.classmate_placement=colocated" in str(refused.value)
     with pytest.raises(ConfigError, match=r"write reward_model\.classmate_placement=colocated"):
-        preflight.check_gpus(run(1), reward({"placement": "dedicated", "replicas": 4}), 4)
+        check_gpus(run(1), reward({"placement": "dedicated", "replicas": 4}), 4)
 
 
 def test_tensor_parallel_engines_must_fit_into_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +180,8 @@ def test_tensor_parallel_engines_must_fit_into_the_pool(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     with pytest.raises(ConfigError, match=r"tensor_parallel_size=4 does not divide the trainer's 2 GPUs; write 2"):
-        preflight.check_devices(run(2), reward({"tensor_parallel_size": 4}))
-    preflight.check_devices(run(2), reward({"tensor_parallel_size": 4, "placement": "dedicated"}))
+        check_devices(run(2), reward({"tensor_parallel_size": 4}))
+    check_devices(run(2), reward({"tensor_parallel_size": 4, "placement": "dedicated"}))
     with pytest.raises(ConfigError, match="engine hf runs on one device"):
         reward({"tensor_parallel_size": 4, "backend": "hf"})
 
@@ -190,11 +192,11 @@ def test_engines_that_never_fit_are_refused_with_numbers_that_do(monkeypatch: py
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     wide = reward({"gpu_memory_utilization": 0.6, "replicas": 2}, classmate_schedule="batched")
     with pytest.raises(ConfigError, match=r"120% .*write for instance .*gpu_memory_utilization=0\.45"):
-        preflight.check_devices(run(), wide)
-    preflight.check_devices(run(), reward(*[{"gpu_memory_utilization": 0.9}] * 3))
+        check_devices(run(), wide)
+    check_devices(run(), reward(*[{"gpu_memory_utilization": 0.9}] * 3))
     full = reward(*[{"gpu_memory_utilization": 0.5}] * 2, classmate_free_cache_engine=False)
     with pytest.raises(ConfigError, match="140%") as refused:
-        preflight.check_devices(run(), full)
+        check_devices(run(), full)
     assert "batched" not in str(refused.value)
 
 
@@ -202,27 +204,27 @@ def test_weights_beyond_a_machines_memory_are_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(resource_plan, "weights_gib", lambda path, as_float32: 3.0)
     config, there = reward({"backend": "hf", "replicas": 4}), run(device="cpu", rollout="hf")
     assert resource_plan.certain_memory_gib(there, config) == pytest.approx(3.0 * (5 + 4))
-    monkeypatch.setattr(preflight, "memory_gib", lambda: (26.0, 20.0))
+    monkeypatch.setattr(devices, "memory_gib", lambda: (26.0, 20.0))
     with pytest.raises(ConfigError, match=r"27\.0 GiB, this machine has 26\.0"):
-        preflight.check_memory(there, config)
-    monkeypatch.setattr(preflight, "memory_gib", lambda: (28.0, 1.0))
-    preflight.check_memory(there, config)
+        check_memory(there, config)
+    monkeypatch.setattr(devices, "memory_gib", lambda: (28.0, 1.0))
+    check_memory(there, config)
 
 
 def test_live_self_play_needs_context_for_question_and_answer() -> None:
     config = reward({}, classmate_cot_reward_configs={"self_play": "live", "self_play_model": "policy"})
     there = run()
-    preflight.check_live_context(there, config, 300)
+    check_live_context(there, config, 300)
     there["actor_rollout_ref"]["rollout"]["max_model_len"] = 256
     with pytest.raises(ConfigError, match=r"write actor_rollout_ref\.rollout\.max_model_len=300"):
-        preflight.check_live_context(there, config, 300)
-    preflight.check_live_context(there, reward({}), 300)
+        check_live_context(there, config, 300)
+    check_live_context(there, reward({}), 300)
 
 
 def test_groups_cannot_be_filtered_before_they_are_judged() -> None:
     there = run(device="cpu")
     there["algorithm"]["filter_groups"] = {"enable": True, "metric": "acc"}
-    preflight.check_schedule(there, reward({}))
+    check_schedule(there, reward({}))
     with pytest.raises(ConfigError, match=r"write reward_model\.classmate_schedule=streamed"):
-        preflight.check_schedule(there, reward({}, classmate_schedule="batched"))
-    preflight.check_schedule(there, reward({"placement": "dedicated"}, classmate_schedule="batched"))
+        check_schedule(there, reward({}, classmate_schedule="batched"))
+    check_schedule(there, reward({"placement": "dedicated"}, classmate_schedule="batched"))

@@ -1,6 +1,6 @@
 """Whether the agent loops that rows name exist and have what they need, told before anything heavy starts.
 
->>> check(config)             # raises ConfigError
+>>> check_agents(config)      # raises ConfigError
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _NODE = "actor_rollout_ref.rollout.multi_turn"
 _TOOL_KEYS = ("function_tool_path", "tool_config_path")
 
 
-def check(config: Mapping[str, Any]) -> None:
+def check_agents(config: Mapping[str, Any]) -> None:
     """Looks at the run's default and at the column `agent_name` of the data.
 
     Raises:

@@ -3,7 +3,7 @@
 Decision: a judge on a server is asked one small question as rows will be asked, since only that shows that address,
 name, key and settings are right. It costs one short answer.
 
-    >>> check(config, reward_config)                              # raises ConfigError
+    >>> check_judges(config, reward_config)                       # raises ConfigError
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from typing import Any
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
 from verl.classmate.judge_config import JudgeSpec
-from verl.trainer.preflight import data as preflight_data
-from verl.trainer.preflight import models as preflight_models
+from verl.trainer.preflight.data import data_sources, has_question
+from verl.trainer.preflight.models import check_model, load_tokenizer, position_limit
 from verl.utils.reward_score.cot_monitor import get_verifier
 
 PROBE_TIMEOUT_S = 60.0
@@ -27,7 +27,7 @@ _PROBE = "Reply with the single word yes."
 _REWARD = "reward_model.classmate_cot_reward_configs"
 
 
-def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+def check_judges(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
     """Every data source that needs a judge has one that can be asked, and what is asked of its scores makes sense.
 
     Args:
@@ -41,7 +41,7 @@ def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None
         return  # it scores everything
     data, asked = config["data"], []
     for key, validate in (("train_files", False), ("val_files", True)):
-        for source, file in preflight_data.data_sources(data, key):
+        for source, file in data_sources(data, key):
             verifier = get_verifier(source)
             check_threshold(source, reward)
             if reward.classmate_cot_reward_configs.add_consistency_reward and not verifier.compares_answers:
@@ -51,7 +51,7 @@ def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None
             if not (verifier.judged_in_words or verifier.scored_by_reward_model):
                 continue
             asked.append((_checked(source, reward, validate), validate))
-            if not preflight_data.has_question(key, file):
+            if not has_question(key, file):
                 raise ConfigError(
                     f"data.{key}={file} lacks reward_model.raw_question_for_monitor, which the judge is shown; make it "
                     "with a module of verl.data_preprocessing"
@@ -118,13 +118,13 @@ def check_judge(spec: JudgeSpec, reward: ClassmateRewardModelConfig, *, determin
                 "write hf"
             )
         trust = reward.classmate_trust_remote_code
-        preflight_models.check_model(key, spec.model, trust_remote_code=trust)
-        tokenizer = preflight_models.load_tokenizer(key, spec.model, trust_remote_code=trust)
+        check_model(key, spec.model, trust_remote_code=trust)
+        tokenizer = load_tokenizer(key, spec.model, trust_remote_code=trust)
         if not tokenizer.chat_template:
             raise ConfigError(
                 f"{key}={spec.model} has no chat template, in which it would be asked; name another model"
             )
-        limit = preflight_models.position_limit(spec.model)
+        limit = position_limit(spec.model)
         if limit is not None and limit < reward.llm_judge_max_context:
             raise ConfigError(
                 f"{key}={spec.model} reads at most {limit} tokens; write reward_model.llm_judge_max_context={limit}"
@@ -141,7 +141,7 @@ def check_judge(spec: JudgeSpec, reward: ClassmateRewardModelConfig, *, determin
 
 
 async def _probe(spec: JudgeSpec, reward: ClassmateRewardModelConfig) -> None:
-    from verl.utils.reward_score.cot_monitor.judges.base import CallFailed
+    from verl.utils.reward_score.cot_monitor.judges.backend import CallFailed
     from verl.utils.reward_score.cot_monitor.judges.openai_judge import OpenAIBackend
 
     backend = OpenAIBackend(

@@ -1,4 +1,4 @@
-"""Whether a model can be had, loaded and asked, told before anything heavy starts.
+"""Whether the models of a run can be had, loaded and asked, told before anything heavy starts.
 
 Decision: for a hub name one request without retries decides. Where the hub cannot be reached and the model is in the
 local cache, the whole run goes offline, so that no later process waits for the network.
@@ -9,12 +9,15 @@ local cache, the whole run goes offline, so that no later process waits for the 
 
 import json
 import os
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.errors import ConfigError
-from verl.utils.model_servers import mapping as classmate_mapping
+from verl.utils.model_servers import mapping
+from verl.workers.classmates.placement import resolved_backend
 
 HUB_TIMEOUT_S = 5.0
 """Wait for the hub's answer; a start must not hang on a network without a way out."""
@@ -198,7 +201,7 @@ def check_server(key: str, path: str, tokenizer: Any, needed: int, *, mapping_fi
     """
     cure = f"start it by `bash my_scripts/host_classmate_model.sh {path}`, or write reward_model.classmate_backend=hf"
     try:
-        server = classmate_mapping.find(classmate_mapping.read(Path(mapping_file)), path)
+        server = mapping.find(mapping.read(Path(mapping_file)), path)
     except ValueError as error:
         raise ConfigError(
             f"reward_model.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn: {error}"
@@ -207,12 +210,12 @@ def check_server(key: str, path: str, tokenizer: Any, needed: int, *, mapping_fi
         raise ConfigError(f"{key}={path}: {mapping_file} names no server for it; {cure}")
     where = f"{key}={path}: its server {server.url}"
     try:
-        card = classmate_mapping.model_card(server)
+        card = mapping.model_card(server)
         if card is None:
             raise ConfigError(f"{where} serves other models; correct its entry in {mapping_file}, or {cure}")
         # Text that is cut into tokens there and here, asked for as rows will be.
         probe = {"model": server.name, "prompt": _PROBE, "add_special_tokens": False, "max_tokens": 1}
-        reply = classmate_mapping.ask(
+        reply = mapping.ask(
             f"{server.url}/v1/completions", {**probe, "return_token_ids": True}, timeout=SERVER_TIMEOUT_S
         )
         choice = reply["choices"][0]
@@ -235,4 +238,66 @@ def check_server(key: str, path: str, tokenizer: Any, needed: int, *, mapping_fi
             f"{where} reads at most {limit} tokens, rows need up to {needed}: start it with --max-model-len {needed}, "
             "or lower data.max_prompt_length, data.max_response_length or "
             "reward_model.classmate_generation_configs.max_new_tokens"
+        )
+
+
+def check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """Policy and classmates can be loaded and asked, and the longest row fits.
+
+    Raises:
+        ConfigError: naming the key of the model.
+    """
+    data, model = config["data"], config["actor_rollout_ref"]["model"]
+    key = "actor_rollout_ref.model.path"
+    check_model(key, model["path"])
+    trust = reward.classmate_trust_remote_code
+    remote = [resolved_backend(spec) == "openai" for spec in reward.classmates]
+    for index, spec in enumerate(reward.classmates):
+        check_model(
+            f"reward_model.classmates[{index}].model",
+            spec.model,
+            tokenizer_only=remote[index],
+            trust_remote_code=trust,
+        )
+
+    prompt, response = data["max_prompt_length"], data["max_response_length"]
+    check_context(key, model["path"], prompt + response, prompt=prompt, response=response)
+    needed = reward.classmate_generation_configs.context_length(
+        max_prompt_length=data["max_prompt_length"], max_response_length=data["max_response_length"]
+    )
+    for index, spec in enumerate(reward.classmates):
+        if not remote[index]:
+            check_context(
+                f"reward_model.classmates[{index}].model",
+                spec.model,
+                needed,
+                prompt=prompt,
+                response=response,
+                classmate=True,
+            )
+    check_live_context(config, reward, needed)
+
+    for index, spec in enumerate(reward.classmates):
+        key = f"reward_model.classmates[{index}].model"
+        if remote[index] and not isinstance(spec, SelfPlaySpec):
+            check_server(
+                key,
+                spec.model,
+                load_tokenizer(key, spec.model, trust_remote_code=trust),
+                needed,
+                mapping_file=reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
+            )
+
+
+def check_live_context(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needed: int) -> None:
+    """With live self-play the policy's own engines read question, thought and the classmate's answer.
+
+    Raises:
+        ConfigError: with the number to write.
+    """
+    limit = config["actor_rollout_ref"]["rollout"]["max_model_len"]
+    if reward.live_classmate is not None and limit is not None and limit < needed:
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.max_model_len={limit} does not hold prompt, response and the classmate's "
+            f"tokens of self_play=live; write actor_rollout_ref.rollout.max_model_len={needed}, or null"
         )

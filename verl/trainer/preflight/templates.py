@@ -4,8 +4,8 @@ Decision: templates are tried, on rows of the real files: one of each sequence o
 A template that refuses would otherwise cost its rows one by one, deep inside the run; one that leaves a turn out
 without a word, the run itself: nobody would be asked the question.
 
-    >>> check(config, reward_config)                       # raises ConfigError
-    >>> notes(config, reward_config, chat_date="2026-11-22")
+    >>> check_templates(config, reward_config)             # raises ConfigError
+    >>> template_notes(config, reward_config, chat_date="2026-11-22")
     ['roles        classmate 0 takes no system role: its text stands in front of the user\\'s turn']
 """
 
@@ -19,8 +19,8 @@ from verl.classmate import prompts, templates
 from verl.classmate.config import REWARD_NODE, ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.errors import ConfigError
 from verl.classmate.scoring import Outcome
-from verl.trainer.preflight import data as preflight_data
-from verl.trainer.preflight import models as preflight_models
+from verl.trainer.preflight.chats import Chat, chat_samples, check_chats
+from verl.trainer.preflight.models import load_tokenizer
 
 _POLICY = "actor_rollout_ref.model.path"
 _KWARGS = "data.apply_chat_template_kwargs"
@@ -53,14 +53,14 @@ def policy_tokenizer(config: Mapping[str, Any], reward: ClassmateRewardModelConf
     return _policy(config, reward).tokenizer
 
 
-def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+def check_templates(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
     """Every template takes the chats of the data, whole, and the policy's leaves room for a thought.
 
     Raises:
         ConfigError: naming model, file and row.
     """
-    chats = preflight_data.chat_samples(config["data"])
-    preflight_data.check_chats(chats)
+    chats = chat_samples(config["data"])
+    check_chats(chats)
     policy = _policy(config, reward)
     for chat in chats:
         _check_policy(policy, chat, config["data"], reward)
@@ -69,7 +69,9 @@ def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None
             _check_classmate(reader, chat, config["data"], reward)
 
 
-def notes(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, chat_date: str | None) -> list[str]:
+def template_notes(
+    config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, chat_date: str | None
+) -> list[str]:
     """Lines for a person: what was decided by the templates.
 
     Args:
@@ -81,7 +83,7 @@ def notes(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, chat
     classmates = _classmates(config, reward, policy)
     readers = [policy, *(one for one in classmates if one.own is not policy.own)]
     return [
-        *_role_notes(readers, preflight_data.chat_samples(config["data"]), reward),
+        *_role_notes(readers, chat_samples(config["data"]), reward),
         *_thought_notes(policy, classmates, reward),
         *_date_notes(readers, reward, chat_date),
     ]
@@ -89,7 +91,7 @@ def notes(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, chat
 
 def _policy(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> _Reader:
     model = config["actor_rollout_ref"]["model"]
-    tokenizer = preflight_models.load_tokenizer(_POLICY, model["tokenizer_path"] or model["path"])
+    tokenizer = load_tokenizer(_POLICY, model["tokenizer_path"] or model["path"])
     if model["custom_chat_template"] is not None:
         tokenizer.chat_template = model["custom_chat_template"]
     if not tokenizer.chat_template:
@@ -106,7 +108,7 @@ def _classmates(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, p
         key = f"reward_model.classmates[{index}].model"
         own = policy.own
         if not isinstance(spec, SelfPlaySpec):
-            own = preflight_models.load_tokenizer(key, spec.model, trust_remote_code=reward.classmate_trust_remote_code)
+            own = load_tokenizer(key, spec.model, trust_remote_code=reward.classmate_trust_remote_code)
             prompts.check_tokenizer(own, spec.model)
         readers.append(_reader(f"classmate {index}", key, spec.model, own, reward))
     return readers
@@ -117,9 +119,7 @@ def _reader(name: str, key: str, model: str, own: Any, reward: ClassmateRewardMo
     return _Reader(name=name, key=key, model=model, own=own, tokenizer=tokenizer)
 
 
-def _check_policy(
-    policy: _Reader, chat: preflight_data.Chat, data: Mapping[str, Any], reward: ClassmateRewardModelConfig
-) -> None:
+def _check_policy(policy: _Reader, chat: Chat, data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
     kwargs = dict(data["apply_chat_template_kwargs"] or {})
 
     def render(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -145,9 +145,7 @@ def _check_policy(
         )
 
 
-def _check_classmate(
-    reader: _Reader, chat: preflight_data.Chat, data: Mapping[str, Any], reward: ClassmateRewardModelConfig
-) -> None:
+def _check_classmate(reader: _Reader, chat: Chat, data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
     more: list[Mapping[str, Any]] = []
     if reward.classmate_cot_reward_configs.classmate_reward_type.startswith("help_other"):
         more = [{"role": "assistant", "content": prompts.EXAMPLE}, {"role": "user", "content": "?"}]
@@ -173,7 +171,7 @@ def _check_classmate(
 
 def _check_whole(
     reader: _Reader,
-    chat: preflight_data.Chat,
+    chat: Chat,
     prompt: str,
     render: Callable[[Sequence[Mapping[str, Any]]], str],
     reward: ClassmateRewardModelConfig,
@@ -256,9 +254,7 @@ def _instead(role: str, roles: Sequence[str], reward: ClassmateRewardModelConfig
     return f"write its role as {instead}, or name another model"
 
 
-def _refused(
-    reader: _Reader, chat: preflight_data.Chat, reason: str, reward: ClassmateRewardModelConfig
-) -> ConfigError:
+def _refused(reader: _Reader, chat: Chat, reason: str, reward: ClassmateRewardModelConfig) -> ConfigError:
     instead = "name another model, or change the roles in the data"
     if not reward.system_as_user:
         instead = f"write reward_model.system_as_user=true, {instead}"
@@ -267,9 +263,7 @@ def _refused(
     )
 
 
-def _role_notes(
-    readers: Sequence[_Reader], chats: Sequence[preflight_data.Chat], reward: ClassmateRewardModelConfig
-) -> list[str]:
+def _role_notes(readers: Sequence[_Reader], chats: Sequence[Chat], reward: ClassmateRewardModelConfig) -> list[str]:
     if not reward.system_as_user:
         return []
     lines = []

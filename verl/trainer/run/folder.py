@@ -14,92 +14,22 @@ import datetime
 import json
 import math
 import os
-import socket
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import yaml
 
 from verl.classmate.errors import ConfigError
 from verl.trainer.run import lock as run_lock
-from verl.trainer.run.checkpoints import TRACKER, checkpoint_to_resume, latest_step, remove_after, step_folders
-from verl.trainer.run.choices import MEMORY_KEYS
-
-QUIET_MIN = 15
-"""Minutes after which a run of another host that writes nothing counts as ended; longer than a step."""
+from verl.trainer.run.checkpoints import TRACKER, checkpoint_to_resume, remove_after
+from verl.trainer.run.chosen_folder import named_folder, resumed_step, unnamed_folder
+from verl.trainer.run.recorded_config import CHAT_DATE, flatten, read_config
+from verl.trainer.run.state import read_state, write_atomically, write_state
 
 _LONGEST_LINE = 2**20
 """Bytes; a line of `metrics.jsonl` has some ten thousand."""
-
-_IGNORED_KEYS = MEMORY_KEYS | frozenset(
-    {
-        "debug",
-        "trainer.default_local_dir",
-        "trainer.logger",
-        "trainer.console",
-        "trainer.fork_workers",
-        "trainer.resume_mode",
-        "trainer.resume_from_path",
-        "trainer.total_epochs",
-        "trainer.total_training_steps",
-        "trainer.rollout_data_dir",
-        "trainer.validation_data_dir",
-        "ray_kwargs.ray_init.num_cpus",
-        "reward_model.llm_judge_base_url",
-        "reward_model.llm_judge_cache_path",
-        "reward_model.llm_judge_max_concurrency",
-        "reward_model.llm_judge_max_retries",
-        "reward_model.llm_judge_requests_per_minute",
-        "reward_model.llm_judge_timeout",
-    }
-)
-"""Keys that may change between a run and its continuation: where it logs, how far it goes, where its judge stands, what
-another GPU has memory for."""
-
-
-_CHAT_DATE = "reward_model.chat_date"
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mapping -> `{"a.b": value}`; lists stay values."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, f"{path}."))
-        else:
-            flat[path] = value
-    return flat
-
-
-def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The dotted keys whose values differ between two configs, without those that may change between starts."""
-    old_flat, new_flat = flatten(old), flatten(new)
-    keys = (old_flat.keys() | new_flat.keys()) - _IGNORED_KEYS
-    if new_flat.get(_CHAT_DATE) is None:
-        # Null is the day that the run began with.
-        keys -= {_CHAT_DATE}
-    return sorted(key for key in keys if old_flat.get(key) != new_flat.get(key))
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces `path` by `text` in one step, so that a killed run leaves the old file or the new one."""
-    partial = path.with_suffix(path.suffix + ".partial")
-    with partial.open("w") as f:
-        f.write(text)
-        f.flush()
-        os.fsync(f.fileno())
-    partial.replace(path)
-
-
-def _json_number(value: Any) -> Any:
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,12 +60,12 @@ class RunFolder:
         try:
             with contextlib.ExitStack() as undone_on_error:
                 if named is None:
-                    path, state = _unnamed(path.resolve(), config, undone_on_error)
+                    path, state = unnamed_folder(path.resolve(), config, undone_on_error)
                 else:
-                    path, state = _named(path.resolve(), config, undone_on_error)
-                date = _chat_date(config, {} if state is None else _read_config(path))
+                    path, state = named_folder(path.resolve(), config, undone_on_error)
+                date = _chat_date(config, {} if state is None else read_config(path))
                 folder = cls(
-                    path=path, resumed_from=None if state is None else _resumed_step(path, start), chat_date=date
+                    path=path, resumed_from=None if state is None else resumed_step(path, start), chat_date=date
                 )
                 folder._prepare(config)
                 undone_on_error.pop_all()
@@ -152,7 +82,7 @@ class RunFolder:
         if self.chat_date is not None:
             recorded["reward_model"] = {**config["reward_model"], "chat_date": self.chat_date}
         write_atomically(self.path / "config.yaml", yaml.safe_dump(recorded, sort_keys=False))
-        self._write_state("running")
+        write_state(self.path, "running")
         if self.resumed_from is not None:
             self.forget_after(self.resumed_from)
 
@@ -227,190 +157,26 @@ class RunFolder:
 
     def finish(self) -> None:
         """Marks the run as finished: the next start makes a new one. Others may have the folder."""
-        self._write_state("finished")
+        write_state(self.path, "finished")
         run_lock.release(self.path)
 
     def leave(self) -> None:
         """Lets others have the folder; a run that has not finished is marked as stopped."""
-        state = _read_state(self.path)
+        state = read_state(self.path)
         if state is not None and state["state"] == "running":
-            self._write_state("stopped")
+            write_state(self.path, "stopped")
         run_lock.release(self.path)
 
-    def _write_state(self, state: str) -> None:
-        text = json.dumps(
-            {
-                "state": state,
-                "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-                "host": socket.gethostname(),
-                "pid": os.getpid(),
-                "process_started": psutil.Process().create_time(),
-            }
-        )
-        write_atomically(self.path / "run.json", text)
 
-
-def _read_state(path: Path) -> dict[str, Any] | None:
-    """`run.json`; None for a folder that holds no run, or a file that cannot be read."""
-    try:
-        state = json.loads((path / "run.json").read_text())
-        return state if {"state", "host", "pid", "process_started"} <= state.keys() else None
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
-def _writer(path: Path, state: Mapping[str, Any]) -> str | None:
-    """The process that writes this run, as far as `run.json` can tell; None where it has ended.
-
-    Raises:
-        ConfigError: for a run of another host that has not been quiet for `QUIET_MIN`: nobody here can see whether its
-            process lives.
-    """
-    if state["state"] != "running":
-        return None
-    if state["host"] != socket.gethostname():
-        files = [file for file in (path / "run.json", path / "metrics.jsonl") if file.exists()]
-        quiet_min = (time.time() - max(file.stat().st_mtime for file in files)) / 60
-        if quiet_min < QUIET_MIN:
-            raise ConfigError(
-                f"trainer.default_local_dir={path} is in use by a process on {state['host']}, or was {quiet_min:.0f} "
-                f"min ago; if that has ended, start again {QUIET_MIN} min after its last step, or name another folder"
-            )
-        return None
-    if state["pid"] == os.getpid():
-        return None
-    try:
-        # Process ids are used again, in containers all the time; the time of start tells two apart.
-        lives = abs(psutil.Process(state["pid"]).create_time() - state["process_started"]) < 1
-    except psutil.NoSuchProcess:
-        return None
-    return f"process {state['pid']}" if lives else None
-
-
-def _take(path: Path, undone_on_error: contextlib.ExitStack) -> str | None:
-    """Locks the folder for this process, or says who has it."""
-    try:
-        is_new = run_lock.take(path)
-    except BlockingIOError:
-        # Its new owner may not have written run.json yet.
-        state = _read_state(path)
-        return (state and _writer(path, state)) or "another start"
-    if is_new:
-        undone_on_error.callback(run_lock.release, path)
-    state = _read_state(path)
-    writer = _writer(path, state) if state is not None else None
-    if is_new and writer is not None:
-        run_lock.release(path)
-    return writer
+def _json_number(value: Any) -> Any:
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _chat_date(config: Mapping[str, Any], recorded: Mapping[str, Any]) -> str | None:
     """The day that a run tells chat templates, given what its folder has recorded; None where it has no such key."""
     if "chat_date" not in (config.get("reward_model") or {}):
         return None
-    known = flatten(config).get(_CHAT_DATE) or flatten(recorded).get(_CHAT_DATE)
+    known = flatten(config).get(CHAT_DATE) or flatten(recorded).get(CHAT_DATE)
     return known or datetime.datetime.now().astimezone().date().isoformat()
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        return yaml.safe_load((path / "config.yaml").read_text()) or {}
-    except FileNotFoundError:
-        return {}
-
-
-def _named(
-    path: Path, config: Mapping[str, Any], undone_on_error: contextlib.ExitStack
-) -> tuple[Path, dict[str, Any] | None]:
-    """The folder that the user names, and the state of the run in it, None where there is none."""
-    if _read_state(path) is None:
-        names = [TRACKER, "metrics.jsonl", *(folder.name for folder in step_folders(path).values())]
-        left = [name for name in names if (path / name).exists()]
-        if left:
-            raise ConfigError(
-                f"trainer.default_local_dir={path} holds {left[0]} but no readable run.json, so that the run cannot be "
-                "resumed; name another folder, or put run.json back"
-            )
-    path.mkdir(parents=True, exist_ok=True)
-    writer = _take(path, undone_on_error)
-    if writer is not None:
-        raise ConfigError(f"trainer.default_local_dir={path} is in use by {writer}; wait for it or name another folder")
-    state = _read_state(path)
-    if state is not None:
-        _refuse_unless_resumable(path, state, config)
-    return path, state
-
-
-def _refuse_unless_resumable(path: Path, state: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    if config["trainer"]["resume_mode"] == "disable":
-        raise ConfigError(
-            f"trainer.default_local_dir={path} already holds a run; name another folder for a fresh start"
-        )
-    start = checkpoint_to_resume(config["trainer"])
-    if start is not None and start.parent != path:
-        raise ConfigError(
-            f"trainer.resume_from_path={start} is of another run than the one in trainer.default_local_dir={path}; "
-            "name a new folder for what starts there, or a global_step_N of this one"
-        )
-    differing = changed_keys(_read_config(path), config)
-    if differing:
-        shown = ", ".join(differing[:6]) + (f" and {len(differing) - 6} more" if len(differing) > 6 else "")
-        raise ConfigError(
-            f"trainer.default_local_dir={path} holds a run with another config (differs in {shown}); "
-            "name another folder, or give these keys their old values to resume it"
-        )
-    if state["state"] == "finished" and not _wants_more_steps(path, config):
-        raise ConfigError(
-            f"trainer.default_local_dir={path} holds a finished run; name another folder, or raise "
-            "trainer.total_training_steps to continue it"
-        )
-
-
-def _wants_more_steps(path: Path, config: Mapping[str, Any]) -> bool:
-    total = config["trainer"]["total_training_steps"]
-    return total is not None and total > latest_step(path) > 0
-
-
-def _resumed_step(path: Path, start: Path | None) -> int:
-    """The step at which the run in `path` goes on: that of the checkpoint which the user names, or the latest."""
-    if start is None:
-        return latest_step(path)
-    return int(start.name.removeprefix("global_step_"))
-
-
-def _unnamed(
-    outputs: Path, config: Mapping[str, Any], undone_on_error: contextlib.ExitStack
-) -> tuple[Path, dict[str, Any] | None]:
-    """The newest run with this config, unless it is finished or in use, and its state; else a new folder, and None."""
-    base = outputs / config["trainer"]["project_name"] / config["trainer"]["experiment_name"]
-    if config["trainer"]["resume_mode"] == "auto":
-        newest_first = (file.parent for file in sorted(base.glob("*/run.json"), reverse=True))
-        same = (path for path in newest_first if _read_state(path) and not changed_keys(_read_config(path), config))
-        path = next(same, None)
-        if path is not None and not _is_finished(path) and _take(path, undone_on_error) is None:
-            # It may have finished until it was free.
-            if not _is_finished(path):
-                return path, _read_state(path)
-            run_lock.release(path)
-    path = _new_folder(base)
-    _take(path, undone_on_error)
-    return path, None
-
-
-def _is_finished(path: Path) -> bool:
-    state = _read_state(path)
-    return state is not None and state["state"] == "finished"
-
-
-def _new_folder(base: Path) -> Path:
-    """Makes a folder that no other start has: two of them may come in the same second."""
-    stamp, suffix = time.strftime("%Y%m%d-%H%M%S"), ""
-    while True:
-        path = base / f"{stamp}{suffix}"
-        try:
-            path.mkdir(parents=True)
-            return path
-        except FileExistsError:
-            if not path.is_dir():
-                raise
-            suffix = f"-{int(suffix[1:] or 1) + 1:03d}"

@@ -131,7 +131,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
     """
     # Not at the top: they import engines, which --help does not need.
     from verl.trainer import preflight
-    from verl.trainer.preflight import templates as preflight_templates
+    from verl.trainer.preflight.templates import template_notes
     from verl.trainer.run.untyped import fill_in
     from verl.workers.classmates.remote import with_hosted
 
@@ -153,7 +153,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
         how_to_go_on = functools.partial(_how_to_go_on, folder, container["trainer"]["resume_mode"])
         try:
             notes = [*filled.lines, *settle(config, reward, folder, trainer_name)]
-            notes += preflight_templates.notes(container, reward, chat_date=folder.chat_date)
+            notes += template_notes(container, reward, chat_date=folder.chat_date)
             clock.lap("script and imports")
             if config.debug:
                 _debug(config, reward, folder, clock, notes, needs_classmates)

@@ -20,7 +20,7 @@ from verl.classmate.algorithm_config import group_notes, rollout_correction
 from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.seeds import fresh_engine_seed, sends_seed
 from verl.trainer.fork.server import ForkServer
-from verl.trainer.preflight import data as preflight_data
+from verl.trainer.preflight.custom_reward import custom_reward_notes
 from verl.trainer.run import loggers
 from verl.trainer.run.checkpoints import checkpoint_to_resume
 from verl.trainer.run.folder import RunFolder
@@ -35,64 +35,85 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
         folder: the run's folder.
         trainer_name: name in upstream's trainer registry.
     """
-    notes = [*preflight_data.custom_reward_notes(config, reward), *group_notes(config)]
+    notes = [*custom_reward_notes(config, reward), *group_notes(config)]
     if config.trainer.device == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     OmegaConf.resolve(config)
-    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
-    models = [config.actor_rollout_ref.model, config.critic.model]
     with open_dict(config):
-        config.trainer.default_local_dir = str(folder.path)
-        if folder.chat_date is not None:
-            config.reward_model.chat_date = folder.chat_date
-        if folder.resumed_from:
-            config.trainer.val_before_train = False
-        elif config.trainer.resume_mode == "auto":
-            config.trainer.resume_mode = "disable"
-        checkpoint = checkpoint_to_resume(config.trainer)
-        if checkpoint is not None:
-            # Upstream reads the step off the end of it.
-            config.trainer.resume_from_path = str(checkpoint)
+        _settle_start(config, folder)
         config.trainer.v1.trainer_mode = trainer_name
         config.transfer_queue.enable = True
         # Upstream's console logger prints every metric of a step; ours is the terminal.
         config.trainer.logger = [name for name in loggers.as_list(config.trainer.logger) if name != "console"]
-        config.algorithm.rollout_correction.update(rollout_correction(config, reward))
-        # Left null, verl divides by the longest response of each micro-batch, which is no constant.
-        for trained in (actor, config.critic):
-            if trained.loss_agg_mode == "seq-mean-token-sum-norm" and trained.loss_scale_factor is None:
-                trained.loss_scale_factor = config.data.max_response_length
-        if config.algorithm.adv_estimator.startswith("gdpo") and config.algorithm.gdpo_group_norm == "mean_only":
-            notes.append("warning: gdpo_group_norm=mean_only does not bring the two rewards to one scale")
-        if any(spec.backend == "openai" for spec in reward.classmates):
-            # Workers read the config again: they must see the same classmates remote, and the same file.
-            given = [spec for spec in reward.classmates if not isinstance(spec, SelfPlaySpec)]
-            config.reward_model.classmates = [dataclasses.asdict(spec) for spec in given]
-            node = reward.classmate_cot_reward_configs
-            config.reward_model.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn = (
-                node.host_classmate_name_to_url_json_fn
-            )
-        if reward.llm_judge_cache_path is not None:
-            # Workers may stand in other folders.
-            config.reward_model.llm_judge_cache_path = str(Path(reward.llm_judge_cache_path).expanduser().absolute())
-        if not sends_seed(rollout.name, deterministic=config.trainer.deterministic or rollout.full_determinism):
-            # Requests carry none: a start that goes on with a run must not draw the first one's numbers again.
-            rollout.seed = fresh_engine_seed()
-        if config.trainer.deterministic:
-            rollout.engine_kwargs.setdefault("hf", {})
-            rollout.engine_kwargs.hf.deterministic = True
-        if config.trainer.device == "cpu":
-            for optim in (actor.optim, config.critic.optim):
-                is_fusable = optim.optimizer_impl == "torch.optim" and optim.optimizer in ("Adam", "AdamW")
-                if is_fusable and not optim.override_optimizer_config:
-                    # Torch's default there reads and writes each tensor a dozen times: a third of the speed, or less.
-                    optim.override_optimizer_config = {"fused": True}
-        if config.trainer.device == "cuda" and importlib.util.find_spec("flash_attn") is None:
-            for model in models:
-                model.override_config.setdefault("attn_implementation", "sdpa")
-                model.use_remove_padding = False
-            notes.append("attention   sdpa, since flash-attn is not installed")
+        notes += _settle_loss(config, reward)
+        _settle_reward(config, reward)
+        notes += _settle_engines(config)
     return notes
+
+
+def _settle_start(config: DictConfig, folder: RunFolder) -> None:
+    """Where the run stands: its folder, its day, and the checkpoint that it starts from."""
+    config.trainer.default_local_dir = str(folder.path)
+    if folder.chat_date is not None:
+        config.reward_model.chat_date = folder.chat_date
+    if folder.resumed_from:
+        config.trainer.val_before_train = False
+    elif config.trainer.resume_mode == "auto":
+        config.trainer.resume_mode = "disable"
+    checkpoint = checkpoint_to_resume(config.trainer)
+    if checkpoint is not None:
+        # Upstream reads the step off the end of it.
+        config.trainer.resume_from_path = str(checkpoint)
+
+
+def _settle_loss(config: DictConfig, reward: ClassmateRewardModelConfig) -> list[str]:
+    """What a step's loss is made of; lines for a person."""
+    config.algorithm.rollout_correction.update(rollout_correction(config, reward))
+    # Left null, verl divides by the longest response of each micro-batch, which is no constant.
+    for trained in (config.actor_rollout_ref.actor, config.critic):
+        if trained.loss_agg_mode == "seq-mean-token-sum-norm" and trained.loss_scale_factor is None:
+            trained.loss_scale_factor = config.data.max_response_length
+    if config.algorithm.adv_estimator.startswith("gdpo") and config.algorithm.gdpo_group_norm == "mean_only":
+        return ["warning: gdpo_group_norm=mean_only does not bring the two rewards to one scale"]
+    return []
+
+
+def _settle_reward(config: DictConfig, reward: ClassmateRewardModelConfig) -> None:
+    """What workers read of the reward, in other folders and perhaps beside other files."""
+    if any(spec.backend == "openai" for spec in reward.classmates):
+        # Workers read the config again: they must see the same classmates remote, and the same file.
+        given = [spec for spec in reward.classmates if not isinstance(spec, SelfPlaySpec)]
+        config.reward_model.classmates = [dataclasses.asdict(spec) for spec in given]
+        node = reward.classmate_cot_reward_configs
+        config.reward_model.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn = (
+            node.host_classmate_name_to_url_json_fn
+        )
+    if reward.llm_judge_cache_path is not None:
+        # Workers may stand in other folders.
+        config.reward_model.llm_judge_cache_path = str(Path(reward.llm_judge_cache_path).expanduser().absolute())
+
+
+def _settle_engines(config: DictConfig) -> list[str]:
+    """Seeds of the policy's engine, the optimizer and attention of this machine; lines for a person."""
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    if not sends_seed(rollout.name, deterministic=config.trainer.deterministic or rollout.full_determinism):
+        # Requests carry none: a start that goes on with a run must not draw the first one's numbers again.
+        rollout.seed = fresh_engine_seed()
+    if config.trainer.deterministic:
+        rollout.engine_kwargs.setdefault("hf", {})
+        rollout.engine_kwargs.hf.deterministic = True
+    if config.trainer.device == "cpu":
+        for optim in (actor.optim, config.critic.optim):
+            is_fusable = optim.optimizer_impl == "torch.optim" and optim.optimizer in ("Adam", "AdamW")
+            if is_fusable and not optim.override_optimizer_config:
+                # Torch's default there reads and writes each tensor a dozen times: a third of the speed, or less.
+                optim.override_optimizer_config = {"fused": True}
+    if config.trainer.device == "cuda" and importlib.util.find_spec("flash_attn") is None:
+        for model in (config.actor_rollout_ref.model, config.critic.model):
+            model.override_config.setdefault("attn_implementation", "sdpa")
+            model.use_remove_padding = False
+        return ["attention   sdpa, since flash-attn is not installed"]
+    return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +194,7 @@ def start_ray(
     """
     import ray
 
-    from verl.trainer.preflight import check_gpus, check_ray_cpus
+    from verl.trainer.preflight.devices import check_gpus, check_ray_cpus
     from verl.trainer.resources.plan import needed_gpus, needed_ray_cpus
 
     runtime_env = _runtime_env(config)

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
-from verl.trainer.preflight.data import count_fitting
+from verl.trainer.preflight.prompt_lengths import count_fitting
 from verl.trainer.resources.gpu_plan import plan_memory, this_machine
 from verl.trainer.run.checkpoints import latest_step, saved_ranks
 from verl.trainer.run.choices import (

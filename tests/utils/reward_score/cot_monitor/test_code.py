@@ -20,7 +20,7 @@ from verl.classmate.errors import ConfigError
 from verl.classmate.scoring import Continuation, Outcome
 from verl.code_utils.sandbox import SandboxSettings
 from verl.data_preprocessing.common import make_row, write_parquet
-from verl.trainer.preflight.data import check_sandbox
+from verl.trainer.preflight.verifiers import check_sandbox
 from verl.utils.reward_score.cot_monitor import code, get_verifier
 from verl.utils.reward_score.cot_monitor._program import program_of
 from verl.utils.reward_score.cot_monitor.code import CodeVerifier

@@ -16,7 +16,8 @@ from verl.classmate.scoring import Outcome
 from verl.utils.model_servers import openai_http
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.utils.reward_score.cot_monitor.judges import make_judge
-from verl.utils.reward_score.cot_monitor.judges.base import CallSettings, JudgeAnswer, PromptJudge, read
+from verl.utils.reward_score.cot_monitor.judges.backend import JudgeAnswer
+from verl.utils.reward_score.cot_monitor.judges.base import CallSettings, PromptJudge, read
 from verl.utils.reward_score.cot_monitor.judges.cache import AnswerCache
 from verl.workers.classmates import remote as classmate_remote
 

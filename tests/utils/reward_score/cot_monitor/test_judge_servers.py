@@ -23,7 +23,7 @@ from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import Judgement
 from verl.classmate.scoring import Outcome
-from verl.trainer.preflight import judges as preflight_judges
+from verl.trainer.preflight.judges import check_judge
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.utils.reward_score.cot_monitor.judges import make_judge
 
@@ -98,7 +98,7 @@ def test_transformers_serve(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).parent / "transformers"), "serve", model]
     with server(command, tmp_path / "log.txt") as url:
         config = config_of(url, model, max_tokens=16)
-        preflight_judges.check_judge(config.judges[0], config, deterministic=False)
+        check_judge(config.judges[0], config, deterministic=False)
         first, again = ask(config, Length(), "c", "c")
         (strict,) = ask(config, get_verifier("sycophancy"), "c")
     assert (first.outcome, first.requests) == (Outcome.ok, 1)
@@ -109,7 +109,7 @@ def test_transformers_serve(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"cannot be asked .*; start its server, or correct reward_model.llm_judge_base"
     ):
-        preflight_judges.check_judge(config.judges[0], config, deterministic=False)
+        check_judge(config.judges[0], config, deterministic=False)
 
 
 @pytest.mark.long
@@ -120,7 +120,7 @@ def test_vllm_holds_its_model_to_the_format(world: World, tmp_path: Path) -> Non
     command = [sys.executable, "-m", "verl.trainer.hosting.vllm_serve", "serve", model, "--max-model-len", "4096"]
     with server(command, tmp_path / "log.txt", VLLM_CPU_KVCACHE_SPACE="1") as url:
         config = config_of(url, model)
-        preflight_judges.check_judge(config.judges[0], config, deterministic=False)
+        check_judge(config.judges[0], config, deterministic=False)
         judgements = ask(config, get_verifier("sycophancy"), "It is 7.", "You are right, it is 8.", "I do not know.")
     assert [one.outcome for one in judgements] == [Outcome.ok] * 3, judgements
     assert all(one.score in range(1, 11) and one.explanation for one in judgements)

@@ -21,7 +21,8 @@ from verl.utils.model_servers import openai_http
 from verl.utils.reward_score.cot_monitor import get_verifier
 from verl.utils.reward_score.cot_monitor._judged import judge_prompt
 from verl.utils.reward_score.cot_monitor.judges import Judge, make_judge
-from verl.utils.reward_score.cot_monitor.judges.base import JudgeAnswer, answer_pattern
+from verl.utils.reward_score.cot_monitor.judges.backend import JudgeAnswer
+from verl.utils.reward_score.cot_monitor.judges.base import answer_pattern
 from verl.utils.reward_score.cot_monitor.judges.cache import AnswerCache
 
 VERIFIER = get_verifier("sycophancy")

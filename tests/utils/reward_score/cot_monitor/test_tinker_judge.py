@@ -19,7 +19,7 @@ from verl.classmate.config import from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import Judgement
 from verl.classmate.scoring import Outcome
-from verl.trainer.preflight import judges as preflight_judges
+from verl.trainer.preflight.judges import check_judge
 from verl.utils.reward_score.cot_monitor import BaseVerifier
 from verl.utils.reward_score.cot_monitor.judges import tinker_judge
 from verl.utils.reward_score.cot_monitor.judges.base import CallSettings, PromptJudge
@@ -160,9 +160,9 @@ def test_what_is_missing_is_one_line_before_the_run(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     monkeypatch.setattr(tinker_judge.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="llm_judge_backend_type=tinker: the SDK tinker is not installed; run `pip"):
-        preflight_judges.check_judge(spec, config, deterministic=False)
+        check_judge(spec, config, deterministic=False)
     monkeypatch.setattr(tinker_judge.importlib.util, "find_spec", lambda name: name)
     with pytest.raises(ConfigError, match="TINKER_API_KEY is not set"):
-        preflight_judges.check_judge(spec, config, deterministic=False)
+        check_judge(spec, config, deterministic=False)
     monkeypatch.setenv("TINKER_API_KEY", KEY)
-    preflight_judges.check_judge(spec, config, deterministic=False)
+    check_judge(spec, config, deterministic=False)

@@ -12,7 +12,8 @@ from verl.trainer.ppo.advantage import (  # noqa: F401  (registers them)
     grpo_w_classmate,
     upstream_registry,
 )
-from verl.trainer.ppo.advantage.base import ESTIMATORS, AdvantageInputs, AdvantageResult, compute_advantage
+from verl.trainer.ppo.advantage.base import ESTIMATORS, AdvantageInputs, AdvantageResult
+from verl.trainer.ppo.advantage.compute import compute_advantage
 from verl.trainer.ppo.advantage.normalise import group_normalise
 from verl.trainer.ppo.advantage.rows import inputs_from_rows, row_fields
 

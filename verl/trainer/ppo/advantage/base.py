@@ -1,26 +1,21 @@
-"""What all advantage estimators share: their input, the registry, and the rows that are left out.
+"""What all advantage estimators share: their input, their result, and the registry.
 
 One decision: an estimator sees the step's whole batch as per-row scalars and masks, so that no statistic can depend on
 micro-batches, ranks or row order, and rows without a valid score are excluded here, not hidden behind a number.
 Shapes: B rows (prompts x n), R response tokens, K segments of a CoT.
 
-    >>> result = compute_advantage(inputs, AdvantageConfig.build(reward_config, algorithm_config))
-    >>> result.advantages_BR, result.metrics["classmate/excluded_groups"]
+    >>> @register_estimator("mine")
+    ... def mine(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor: ...
 """
 
 import dataclasses
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
-from verl.classmate.errors import ConfigError
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,60 +122,3 @@ def register_estimator(name: str) -> Callable[[Estimator], Estimator]:
         return function
 
     return add
-
-
-def compute_advantage(inputs: AdvantageInputs, config: AdvantageConfig, algorithm: Any = None) -> AdvantageResult:
-    """Token advantages of one step by `config.adv_estimator`, and metrics.
-
-    docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
-
-    If fewer than `min_classmate_valid_fraction` of the asked rows have a classmate score, the classmate component is
-    left out of the whole step, which is logged as an error and counted in `classmate/main_only_steps`.
-
-    Args:
-        inputs: the step's rows.
-        config: options of the estimators.
-        algorithm: the node `algorithm`, which upstream's estimators read.
-
-    Raises:
-        ConfigError: rewards per segment, but all tokens of a row are to carry one advantage.
-    """
-    # Not at the top: it needs the classes above.
-    from verl.trainer.ppo.advantage.metrics import reward_metrics, token_deviation
-    from verl.trainer.ppo.advantage.upstream import upstream_advantage
-
-    ours = ESTIMATORS.get(config.adv_estimator)
-    if ours and inputs.segment_BR is not None and config.token_level_classmate_reward_mode == "all":
-        raise ConfigError(
-            "token_level_classmate_reward_mode=all cannot tell the segments of a CoT apart; write classmate_partial"
-        )
-    main_only = _too_few_classmates(inputs, config)
-    if main_only:
-        inputs = inputs.without_classmates()
-    if ours is None:
-        advantages_BR, returns_BR = upstream_advantage(inputs, config, algorithm)
-    else:
-        tokens_BR = ours(inputs, config).float()
-        if config.classmate_advantage_clamp == "non_neg_adv_when_main_correct" and inputs.main_correct_B is not None:
-            tokens_BR = torch.where(inputs.main_correct_B.bool().unsqueeze(-1), tokens_BR.clamp(min=0), tokens_BR)
-        advantages_BR = torch.where(inputs.main_rows_B.unsqueeze(-1), tokens_BR, torch.zeros_like(tokens_BR))
-        returns_BR = advantages_BR
-    metrics = reward_metrics(inputs, config) | {"classmate/main_only_steps": float(main_only)}
-    for name, values_BR in (("advantages", advantages_BR), ("returns", returns_BR)):
-        metrics |= token_deviation(f"critic/{name}", inputs, values_BR)
-    return AdvantageResult(advantages_BR=advantages_BR, returns_BR=returns_BR, metrics=metrics)
-
-
-def _too_few_classmates(inputs: AdvantageInputs, config: AdvantageConfig) -> bool:
-    asked_B = inputs.main_rows_B if inputs.classmate_asked_B is None else inputs.main_rows_B & inputs.classmate_asked_B
-    asked, valid = int(asked_B.sum()), int((asked_B & inputs.classmate_rows_B).sum())
-    if not asked or valid >= config.min_classmate_valid_fraction * asked:
-        return False
-    logger.error(
-        "only %d of %d rows have a classmate score, fewer than min_classmate_valid_fraction=%s: this step trains on "
-        "the main reward alone",
-        valid,
-        asked,
-        config.min_classmate_valid_fraction,
-    )
-    return True

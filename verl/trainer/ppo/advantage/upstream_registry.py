@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig, algorithm_from_mapping
-from verl.trainer.ppo.advantage.base import AdvantageInputs, compute_advantage
+from verl.trainer.ppo.advantage.base import AdvantageInputs
+from verl.trainer.ppo.advantage.compute import compute_advantage
 from verl.trainer.ppo.core_algos import register_adv_est
 
 _OF_ALGORITHM = ("norm_adv_by_std_in_grpo", "gdpo_batch_norm", "gdpo_group_norm", "singleton_group")

@@ -13,7 +13,8 @@ from typing import Any
 from verl.classmate import templates
 from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec
 from verl.classmate.judge_config import JudgeSpec
-from verl.utils.reward_score.cot_monitor.judges.base import CallSettings, Judge, JudgeBackend, PromptJudge
+from verl.utils.reward_score.cot_monitor.judges.backend import JudgeBackend
+from verl.utils.reward_score.cot_monitor.judges.base import CallSettings, Judge, PromptJudge
 from verl.utils.reward_score.cot_monitor.judges.cache import AnswerCache
 
 __all__ = ["Judge", "make_judge"]

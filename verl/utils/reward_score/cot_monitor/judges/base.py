@@ -17,20 +17,20 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from verl.classmate.judgement import Judgement
 from verl.classmate.scoring import Outcome
 from verl.utils.model_servers.openai_http import backoff_s
 from verl.utils.reward_score.cot_monitor._marks import after_thought
 from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier
+from verl.utils.reward_score.cot_monitor.judges.backend import CallFailed, JudgeAnswer, JudgeBackend
 from verl.utils.reward_score.cot_monitor.judges.cache import AnswerCache
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-FailureKind = Literal["timeout", "rate_limited", "server_error", "unreachable", "refused"]
 
 _OUTCOMES = {"timeout": Outcome.timeout}
 """Outcomes of failed calls; of all other kinds `engine_error`."""
@@ -40,53 +40,6 @@ _WHOLE = ("stop", "eos", "eos_token", "stop_sequence", "end_turn")
 
 _CUT = ("length", "max_tokens", "model_length")
 """How they say that it was at the limit of tokens."""
-
-
-class CallFailed(Exception):
-    """One attempt of a back end that brought no answer."""
-
-    def __init__(self, kind: FailureKind, reason: str, *, retry: bool = False, wait_s: float = 0.0) -> None:
-        """`retry`: another attempt may do better; `wait_s`: the server asked to wait so long."""
-        super().__init__(reason)
-        self.kind, self.retry, self.wait_s = kind, retry, wait_s
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeAnswer:
-    """What a judge wrote."""
-
-    text: str
-    """All of it."""
-    finish_reason: str | None
-    """`stop`; `length` where it was cut; the server's own word where something else ended it; None where it says
-    nothing."""
-    prompt_tokens: int
-    """Tokens that it read."""
-    completion_tokens: int
-    """Tokens that it wrote."""
-
-
-class JudgeBackend(Protocol):
-    """One way to ask a model."""
-
-    identity: dict[str, Any]
-    """All that an answer depends on besides the prompt: model, place, sampling."""
-
-    async def ask(self, prompt: str, pattern: str | None) -> JudgeAnswer:
-        """One attempt.
-
-        Args:
-            prompt: the whole question.
-            pattern: regular expression of valid answers, for back ends that can hold a model to it.
-
-        Raises:
-            CallFailed: there is no answer.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Closes connections."""
-        ...
 
 
 class Judge(ABC):

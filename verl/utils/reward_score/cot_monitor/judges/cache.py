@@ -16,11 +16,10 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
-if TYPE_CHECKING:
-    from verl.utils.reward_score.cot_monitor.judges.base import JudgeAnswer
+from verl.utils.reward_score.cot_monitor.judges.backend import JudgeAnswer
 
 
 class AnswerCache:
@@ -33,10 +32,8 @@ class AnswerCache:
         """Hash of all that an answer depends on."""
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    def get(self, key: str) -> "JudgeAnswer | None":
+    def get(self, key: str) -> JudgeAnswer | None:
         """The answer, if there is one that can be read."""
-        from verl.utils.reward_score.cot_monitor.judges.base import JudgeAnswer
-
         try:
             answer = JudgeAnswer(**json.loads(self._file(key).read_text()))
         except (OSError, ValueError, TypeError, RecursionError):
@@ -44,7 +41,7 @@ class AnswerCache:
         types_ = [type(value) for value in dataclasses.astuple(answer)]
         return answer if types_ in ([str, str, int, int], [str, type(None), int, int]) else None
 
-    def put(self, key: str, answer: "JudgeAnswer") -> None:
+    def put(self, key: str, answer: JudgeAnswer) -> None:
         """Keeps an answer; a full disk costs the cache, not the run."""
         file = self._file(key)
         draft = file.with_name(f".{uuid4().hex}")

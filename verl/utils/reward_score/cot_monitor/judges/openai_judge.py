@@ -25,7 +25,7 @@ from verl.utils.model_servers.openai_http import (
     said,
     without,
 )
-from verl.utils.reward_score.cot_monitor.judges.base import CallFailed, FailureKind, JudgeAnswer
+from verl.utils.reward_score.cot_monitor.judges.backend import CallFailed, FailureKind, JudgeAnswer
 
 _NO_ANSWERS = ("refusal", "tool_calls", "function_call")
 """Parts of a message with which a model does something else than answer, whatever else it wrote."""

@@ -14,7 +14,7 @@ from typing import Any
 from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
 from verl.utils.reward_score.cot_monitor._marks import opened_thought, without_special_tokens
-from verl.utils.reward_score.cot_monitor.judges.base import CallFailed, FailureKind, JudgeAnswer
+from verl.utils.reward_score.cot_monitor.judges.backend import CallFailed, FailureKind, JudgeAnswer
 
 _GREEDY_SEED = 0
 """An engine wants a seed; at temperature 0 none is used."""

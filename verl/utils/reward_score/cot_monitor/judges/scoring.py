@@ -16,7 +16,8 @@ from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
 from verl.utils.reward_score.cot_monitor._marks import defused
 from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier
-from verl.utils.reward_score.cot_monitor.judges.base import CallFailed, Calls, CallSettings, FailureKind, Judge, failure
+from verl.utils.reward_score.cot_monitor.judges.backend import CallFailed, FailureKind
+from verl.utils.reward_score.cot_monitor.judges.base import Calls, CallSettings, Judge, failure
 from verl.utils.reward_score.cot_monitor.judges.pool import chat_ids
 
 

@@ -16,7 +16,7 @@ import os
 import threading
 from typing import Any
 
-from verl.utils.reward_score.cot_monitor.judges.base import CallFailed, FailureKind, JudgeAnswer
+from verl.utils.reward_score.cot_monitor.judges.backend import CallFailed, FailureKind, JudgeAnswer
 from verl.utils.reward_score.cot_monitor.judges.pool import answer_text, chat_ids
 
 KEY_VARIABLE = "TINKER_API_KEY"

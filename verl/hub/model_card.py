@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from verl.trainer.run.folder import flatten
+from verl.trainer.run.recorded_config import flatten
 
 MARKER = "<!-- Made by upload_ckpts_to_huggingface.py; without this line the next upload leaves the card alone. -->"
 """Line by which the upload knows a card of its own."""

@@ -11,8 +11,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.e2e.world import MAIN, World, finished, settings
-from tests.upload.hub import LocalHub
-from verl.utils.checkpoint.hub_upload import Target, has_whole_weights, read_run, upload
+from tests.hub.stand_in import LocalHub
+from verl.hub.checkpoints import has_whole_weights, read_run
+from verl.hub.upload import Target, upload
 
 pytestmark = pytest.mark.long
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from verl.data_preprocessing.hinted_arithmetic import (
+from verl.data_preprocessing.arithmetic_problems import (
     DATA_SOURCE,
     following_cot,
     iter_problems,

@@ -1,0 +1,1 @@
+"""Checkpoints of runs on the Hugging Face hub."""

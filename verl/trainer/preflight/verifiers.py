@@ -1,0 +1,71 @@
+"""What the verifiers of the data's sources need: a lowest score where one is asked for, and a sandbox for programs.
+
+>>> check_sandbox(config["data"], reward_config)              # raises ConfigError
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.errors import ConfigError
+from verl.classmate.scoring import RewardScale
+from verl.trainer.preflight.data import KEYS, data_sources
+
+
+def check_lowest_scores(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """A row without an answer gets the lowest reward only if its verifier has one in the run's direction.
+
+    Args:
+        data: the node `data`, whose files were found good.
+        reward: the typed node `reward_model`.
+
+    Raises:
+        ConfigError: naming the verifier.
+    """
+    from verl.utils.reward_score.cot_monitor import get_verifier
+
+    if reward.classmate_cot_reward_configs.unfinished_main_score != "lowest":
+        return
+    for key in KEYS:
+        for source in sorted({source for source, _ in data_sources(data, key)}):
+            scale = RewardScale.of(get_verifier(source), reward.reward_direction)
+            if scale.lowest is None:
+                raise ConfigError(
+                    f"data.{key}: the scores of {source}, to {scale.direction}, have no lowest reward for rows without "
+                    "an answer; write reward_model.classmate_cot_reward_configs.unfinished_main_score=exclude, or a "
+                    "number"
+                )
+
+
+def check_sandbox(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """Where rows ask for programs, something that runs them answers.
+
+    Args:
+        data: the node `data`.
+        reward: the typed node `reward_model`.
+
+    Raises:
+        ConfigError: with the command that starts it.
+    """
+    import requests
+
+    if not any(source == "code" for key in KEYS for source, _ in data_sources(data, key)):
+        return
+    fusion = reward.sandbox_fusion_url
+    with requests.Session() as session:
+        session.trust_env = False
+        try:
+            # SandboxFusion has no such page there; that it says so is enough.
+            answer = session.get(fusion or f"{reward.code_url}/health", timeout=10)
+            healthy = fusion is not None or answer.json() == {"status": "healthy"}
+        except (requests.RequestException, ValueError):
+            healthy = False
+    if not healthy and fusion:
+        raise ConfigError(
+            f"data has code rows, but nothing answers at reward_model.sandbox_fusion_url={fusion}; start it"
+        )
+    if not healthy:
+        raise ConfigError(
+            f"data has code rows, but no code sandbox answers at {reward.code_url}; start one by `uvicorn "
+            "verl.code_utils.api:app --port 8001`, or write reward_model.code_sandbox_url=http://HOST:PORT"
+        )
