@@ -19,7 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 def compute_advantage(inputs: AdvantageInputs, config: AdvantageConfig, algorithm: Any = None) -> AdvantageResult:
-    """Token advantages of one step by `config.adv_estimator` (spec 4), and metrics.
+    """Token advantages of one step by `config.adv_estimator`, and metrics.
+
+    docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
 
     If fewer than `min_classmate_valid_fraction` of the asked rows have a classmate score, the classmate component is
     left out of the whole step, which is logged as an error and counted in `classmate/main_only_steps`.
