@@ -261,7 +261,7 @@ def _same_content(before: Path, after: Path) -> bool:
     # Our own files; what a checkpoint of FSDP holds is more than tensors.
     old, new = (torch.load(path, map_location="cpu", weights_only=False) for path in (before, after))
     if before.name.startswith("extra_state"):
-        # The generators of a process start from numbers of the machine, and a deterministic run draws from none of them.
+        # Random generators of a process start from numbers of the machine; a deterministic run draws from none of them.
         old, new = ({key: value for key, value in state.items() if key != "rng"} for state in (old, new))
     return _equal(old, new)
 
