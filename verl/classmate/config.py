@@ -91,8 +91,8 @@ class RunConfig:
     """Our keys of the node `algorithm`."""
     advantage: AdvantageConfig
     """What the advantage estimators need, from both nodes."""
-    trains_with_classmates: bool
-    """Whether training rows are shown to the classmates too, or validation rows only."""
+    trainer_name: str
+    """Name of the trainer in upstream's registry: `classmate_cot`, or `baseline`, which trains without classmates."""
     folder: Path | None
     """The run folder; None before one is chosen."""
     device: str
@@ -128,7 +128,7 @@ class RunConfig:
             reward=reward,
             algorithm=algorithm_from_mapping(plain["algorithm"]),
             advantage=advantage,
-            trains_with_classmates=(trainer_name or trainer["v1"]["trainer_mode"]) == "classmate_cot",
+            trainer_name=trainer_name or trainer["v1"]["trainer_mode"],
             folder=None if trainer["default_local_dir"] is None else Path(trainer["default_local_dir"]),
             device=trainer["device"],
             deterministic=bool(trainer["deterministic"]),
@@ -137,6 +137,11 @@ class RunConfig:
             max_response_length=data["max_response_length"],
             template_kwargs=data["apply_chat_template_kwargs"] or {},
         )
+
+    @property
+    def trains_with_classmates(self) -> bool:
+        """Whether training rows are shown to the classmates too, or validation rows only."""
+        return self.trainer_name == "classmate_cot"
 
     @property
     def context_length(self) -> int:
