@@ -25,8 +25,10 @@ from verl.classmate.reward_config import REWARD_NODE, STEP_WISE, Clamp, Classmat
 from verl.classmate.reward_model_config import (
     DEFAULT_MARKERS,
     DEFAULT_SANDBOX_URL,
+    MAX_CODE_SECONDS,
     REMOTE_REQUEST_TIMEOUT_S,
     REQUEST_TIMEOUT_S,
+    SANDBOX_PORT,
     ClassmateRewardModelConfig,
     ClassmateVllmConfig,
 )
@@ -38,9 +40,11 @@ __all__ = [
     "DEFAULT_MARKERS",
     "DEFAULT_SANDBOX_URL",
     "DEFAULT_SHARE",
+    "MAX_CODE_SECONDS",
     "REMOTE_REQUEST_TIMEOUT_S",
     "REQUEST_TIMEOUT_S",
     "REWARD_NODE",
+    "SANDBOX_PORT",
     "STEP_WISE",
     "UPSTREAM_LEGACY_KEYS",
     "Backend",

@@ -25,8 +25,12 @@ from verl.classmate.specs import (
 )
 from verl.classmate.typed import COUNT, FRACTION, MEMORY_SHARE, is_range, require
 
-DEFAULT_SANDBOX_URL = "http://127.0.0.1:8001"
+SANDBOX_PORT = 8001
+"""Where `verl.code_utils.api` listens unless it is told otherwise."""
+DEFAULT_SANDBOX_URL = f"http://127.0.0.1:{SANDBOX_PORT}"
 """What `code_sandbox_url: null` stands for."""
+MAX_CODE_SECONDS = 60
+"""Most that the sandbox gives a program for one test."""
 DEFAULT_MARKERS = CotMarkers(start="<think>", end="</think>")
 """What `think_start_str: null` and `think_end_str: null` stand for."""
 REQUEST_TIMEOUT_S, REMOTE_REQUEST_TIMEOUT_S = 600.0, 60.0
@@ -144,7 +148,9 @@ class ClassmateRewardModelConfig(JudgeKeys):
     """Where verl.code_utils.api runs, for rows whose answer is a program; null: http://127.0.0.1:8001."""
     sandbox_fusion_url: str | None = field(default=None, metadata={"address": DEFAULT_SANDBOX_URL})
     """Run programs by SandboxFusion instead: the full address of its /run_code."""
-    code_max_execution_time: float = field(default=5.0, metadata={"above": 0, "at_most": 60, "write": "5.0"})
+    code_max_execution_time: float = field(
+        default=5.0, metadata={"above": 0, "at_most": MAX_CODE_SECONDS, "write": "5.0"}
+    )
     """Seconds that a program has for each test."""
     code_runtime_penalty: float = field(default=0.0, metadata={**FRACTION, "write": "0.0"})
     """Taken off the score of a right program that needs all of that time, and of faster ones in proportion."""

@@ -10,6 +10,10 @@ YAML value, the string under it the YAML comment. Field metadata may hold:
   `finite`: neither infinite nor no number;
 * `address`: the value is the address of a server, such as this one.
 
+pydantic 2.14 was tried in its place: to give these messages it needed 99 lines of ours instead of 108, with 21 of 71
+messages still not the same, those of bounds and of unions. Its import and its validators cost 0.09 s of processor time,
+more than twice what the whole config costs.
+
     >>> @dataclass(frozen=True, kw_only=True)
     ... class Sampling:
     ...     temperature: float = 1.0
