@@ -170,7 +170,7 @@ def this_run(config: Mapping[str, Any]) -> RunConfig:
     Upstream hands its own config to everything that it starts, and a worker process has one such object.
 
     Args:
-        config: the settled config (`verl.trainer.run.session.settle`), which nothing of ours changes any more.
+        config: the settled config (`verl.trainer.run.session.settle`).
     """
     if not _kept or _kept[0][0] is not config:
         keep_run(config, RunConfig.read(config))

@@ -29,7 +29,7 @@ from verl.trainer.run.folder import RunFolder
 def settle(config: DictConfig, run: RunConfig, folder: RunFolder) -> tuple[RunConfig, list[str]]:
     """Resolves, in place, what depends on the folder, the machine and other keys.
 
-    Nothing of ours changes the config behind this, or reads it: here `this_run` gives what is returned, and in a worker
+    What the typed view holds does not change behind this: here `this_run` gives what is returned, and in a worker
     process, to which upstream sends the config, an equal value.
 
     Args:
