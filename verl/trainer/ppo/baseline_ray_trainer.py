@@ -33,7 +33,7 @@ from transfer_queue import KVBatchMeta
 
 from verl.classmate import templates
 from verl.classmate.algorithm_config import AdvantageConfig
-from verl.classmate.config import JudgeEngineSpec, RunConfig, SelfPlaySpec
+from verl.classmate.config import JudgeEngineSpec, RunConfig, SelfPlaySpec, this_run
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import judge_metrics, judge_records
 from verl.classmate.seeds import row_key
@@ -278,7 +278,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
     def _with_run_template(self, tokenizer: Any) -> Any:
         """The tokenizer with which prompts are made and counted; checkpoints keep the model's own."""
-        settings = self.reward_config
+        settings = this_run(self.config).reward
         return templates.for_run(tokenizer, date=settings.chat_date, system_as_user=settings.system_as_user)
 
     def _init_dataloader(self) -> None:
