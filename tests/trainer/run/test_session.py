@@ -5,21 +5,25 @@ import datetime
 import json
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
+from tests.classmate.toy_tokenizers import byte_bpe
+from tests.run_config import run_config, save_tokenizers
 from tests.trainer.saved import save
 from tests.trainer.test_configs import composed
 from verl.classmate.algorithm_config import rollout_correction
 from verl.classmate.aliases import resolve_aliases
-from verl.classmate.config import RunConfig, from_mapping, this_run
+from verl.classmate.config import ClassmateRewardModelConfig, RunConfig, from_mapping, this_run
 from verl.classmate.errors import ConfigError
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.run.session import settle
 from verl.trainer.run.start import begin, read_run
+from verl.workers.row_judge import RowJudge
 
 
 def settled(tmp_path: Path, *overrides: str) -> tuple[DictConfig, list[str]]:
@@ -164,3 +168,19 @@ def test_a_start_from_a_script_is_the_same(tmp_path: Path) -> None:
     begun = begin(config, "classmate_cot")
     assert dataclasses.replace(begun.run, folder=launched.folder) == launched
     assert this_run(config) is begun.run
+
+
+def test_a_worker_reads_its_config_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What judges its rows, and the reward manager in it, are handed what was read."""
+    config = run_config(save_tokenizers(tmp_path / "models", ["text_bpe"]), ["text_bpe"])
+    read = []
+
+    def counted(*args: Any, **kwargs: Any) -> ClassmateRewardModelConfig:
+        read.append(from_mapping(*args, **kwargs))
+        return read[-1]
+
+    for reader in ("verl.classmate.config", "verl.workers.reward_manager.classmate_cot"):
+        monkeypatch.setattr(f"{reader}.from_mapping", counted)
+    judge = RowJudge.build(config, byte_bpe(), SimpleNamespace())  # type: ignore[arg-type]
+    assert judge.reward is judge.manager.reward_config is this_run(config).reward
+    assert len(read) == 1
