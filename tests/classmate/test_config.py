@@ -4,23 +4,13 @@ import dataclasses
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import verl
-from verl.classmate.algorithm_config import (
-    GROUP_ESTIMATORS,
-    OUR_ESTIMATORS,
-    AdvantageConfig,
-    AlgorithmConfig,
-    EstimatorName,
-    algorithm_from_mapping,
-    check_training,
-    rollout_correction,
-)
+from verl.classmate.algorithm_config import AlgorithmConfig, algorithm_from_mapping
 from verl.classmate.config import BASE_YAML, ClassmateRewardModelConfig, ClassmateSpec, from_mapping, render_base_yaml
 from verl.classmate.cot import CotMarkers, KeepSpec
 from verl.classmate.errors import ConfigError
@@ -156,13 +146,6 @@ def test_sampling_of_training_and_validation_differ() -> None:
     assert generation.context_length(max_prompt_length=100, max_response_length=50) == 100 + 50 + 256
 
 
-def test_advantage_config_takes_both_nodes() -> None:
-    reward = from_mapping(reward_options(classmate_reward_weight=0.3)).classmate_cot_reward_configs
-    built = AdvantageConfig.build(reward, AlgorithmConfig(gdpo_batch_norm="token"))
-    assert (built.classmate_reward_weight, built.gdpo_batch_norm) == (0.3, "token")
-    assert AdvantageConfig() == AdvantageConfig.build(type(reward)(), AlgorithmConfig())
-
-
 MISTAKES = [
     ({"clasmates": []}, "reward_model.clasmates: unknown key; did you mean classmates?"),
     ({"use_classmate_main_con": "always"}, "did you mean classmate_cot_reward_configs.use_classmate_main_cond?"),
@@ -283,113 +266,6 @@ def test_null_legacy_keys_are_tolerated() -> None:
     assert from_mapping(legacy, require_classmates=False) == ClassmateRewardModelConfig()
 
 
-@pytest.mark.parametrize(
-    ("mapping", "message"),
-    [
-        (
-            {"adv_estimator": "ppo"},
-            "algorithm.adv_estimator: 'ppo' is not possible; write one of: gdpo_classmate, gdpo_wo_bn, grpo_main",
-        ),
-        ({"use_kl_in_reward": True}, "write False and actor_rollout_ref.actor.use_kl_loss=True"),
-        ({"gdpo_batch_norm": "batch"}, "write one of: sequence, token, none"),
-    ],
-)
-def test_mistakes_in_the_algorithm(mapping: dict, message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        algorithm_from_mapping(mapping | {"gamma": 1.0})
-    assert message in str(error.value)
-
-
-def test_estimators_of_verl_are_known() -> None:
-    """All but those whose inputs verl's own trainer does not pass, and `gdpo`, which is a name of ours."""
-    from verl.trainer.ppo.core_algos import AdvantageEstimator
-
-    missing = {"gdpo", "optimal_token_baseline", "tir_optimal_token_baseline"}
-    theirs = {name.value for name in AdvantageEstimator} - missing
-    assert theirs | set(OUR_ESTIMATORS) == set(get_args(EstimatorName))
-    assert set(GROUP_ESTIMATORS) < theirs
-
-
-def advantage(algorithm: str, **reward) -> AdvantageConfig:
-    options = from_mapping(reward_options(**reward)).classmate_cot_reward_configs
-    return AdvantageConfig.build(options, AlgorithmConfig(adv_estimator=algorithm))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("estimator", get_args(EstimatorName))
-def test_the_token_mode_follows_the_estimator_unless_it_is_given(estimator: str) -> None:
-    ours = estimator in OUR_ESTIMATORS
-    assert advantage(estimator).token_level_classmate_reward_mode == ("classmate_partial" if ours else "all")
-    assert advantage(estimator, token_level_classmate_reward_mode="all").token_level_classmate_reward_mode == "all"
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "reward", "message"),
-    [
-        ("gae", {"token_level_classmate_reward_mode": "classmate_partial"}, "verl's gae does not; write null, or"),
-        ("grpo", {"classmate_advantage_clamp": "non_neg_cl"}, "needs a classmate advantage of its own, which grpo"),
-        ("grpo_w_classmate", {"classmate_advantage_clamp": "non_neg_cl"}, "which grpo_w_classmate does not have"),
-        ("rloo", {"classmate_advantage_clamp": "non_neg_cl"}, "which rloo does not have; write none, or"),
-        ("remax", {"classmate_advantage_clamp": "non_neg_adv_when_main_correct"}, "not possible with verl's remax"),
-        ("grpo", {"main_reward_weight": 0.5}, "grpo has no weight for the main reward; write 1, or"),
-        ("grpo_main_classmate_separated", {"main_reward_weight": 2}, "has no weight for the main reward"),
-        (
-            "grpo_w_classmate",
-            {"classmate_reward_type": "random_truncate_step_wise_utility", "reward_fusion": "base_plus_max"},
-            "base_plus_max has no meaning for a segment, which grpo_w_classmate fuses; write sum",
-        ),
-    ],
-)
-def test_options_that_an_estimator_cannot_follow(algorithm: str, reward: dict, message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        advantage(algorithm, **reward)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def whole(algorithm: dict, **reward_model) -> tuple[dict, ClassmateRewardModelConfig]:
-    """A whole config as far as `check_training` looks at it."""
-    correction = {"rollout_is": None, "rollout_is_threshold": 2.0, "bypass_mode": False}
-    config = {
-        "algorithm": {"rollout_correction": correction} | algorithm,
-        "actor_rollout_ref": {"rollout": {"calculate_log_probs": reward_model.pop("calculate_log_probs", True)}},
-    }
-    return config, from_mapping(reward_options() | reward_model)
-
-
-def test_a_cap_turns_rollout_correction_on() -> None:
-    config, reward = whole({}, rollout_is_threshold=4.0)
-    assert rollout_correction(config, reward) == {"rollout_is": "token", "rollout_is_threshold": 4.0}
-    same = {"rollout_is": "token", "rollout_is_threshold": 4.0}
-    assert rollout_correction(*whole({"rollout_correction": same}, rollout_is_threshold=4.0)) == same
-    assert rollout_correction(*whole({"rollout_correction": {"rollout_is": "sequence"}})) == {}
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "reward_model", "message"),
-    [
-        ({"rollout_correction": {"rollout_is": "sequence"}}, {"rollout_is_threshold": 4.0}, "rollout_is=sequence dis"),
-        (
-            {"rollout_correction": {"rollout_is": "token", "rollout_is_threshold": 3.0}},
-            {"rollout_is_threshold": 4.0},
-            "algorithm.rollout_correction.rollout_is_threshold=3.0 disagree",
-        ),
-        ({"rollout_correction": {"bypass_mode": True}}, {"rollout_is_threshold": 4.0}, "bypass_mode=true disagree"),
-        ({}, {"rollout_is_threshold": 4.0, "calculate_log_probs": False}, "write actor_rollout_ref.rollout.calculate"),
-        (
-            {"adv_estimator": "gdpo"},
-            {"token_level_main_reward_mode": "cot_only"},
-            "cot_only is for algorithm.adv_estimator=grpo, not for gdpo_classmate",
-        ),
-        ({"adv_estimator": "gae"}, {"token_level_main_reward_mode": "output_only"}, "not for gae"),
-    ],
-)
-def test_nodes_that_contradict_each_other(algorithm: dict, reward_model: dict, message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        check_training(*whole(algorithm, **reward_model))
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
 def test_value_aliases() -> None:
     assert from_mapping(reward_options(classmate_reward_type="vanilla")).classmate_cot_reward_configs == (
         from_mapping(reward_options()).classmate_cot_reward_configs
@@ -435,3 +311,43 @@ def test_what_follows_from_a_reward_type(kind: str, random: bool, alone: bool, s
 )
 def test_plain_needs_an_answer_held_back_or_meant_to_be_shown(options: dict) -> None:
     assert from_mapping(reward_options(**options) | {"cot_format": "plain"}).cot_format == "plain"
+
+
+BOUNDS = ("at_least", "above", "at_most")
+
+
+def bounded(cls: type, *nodes: str) -> list[tuple[tuple[str, ...], dataclasses.Field]]:
+    """The fields with bounds of a dataclass and of those in it, each with the path to it."""
+    found = []
+    for one in dataclasses.fields(cls):
+        inner = ClassmateSpec if one.name == "classmates" else one.default_factory
+        if isinstance(inner, type):
+            found += bounded(inner, *nodes, one.name)
+        elif any(name in one.metadata for name in BOUNDS):
+            found.append(((*nodes, one.name), one))
+    return found
+
+
+def with_value(path: tuple[str, ...], value: object) -> dict:
+    """The node `reward_model` in which nothing but one key is typed."""
+    if path[0] == "classmates":
+        return {"classmates": [{"model": "a", path[1]: value}]}
+    for name in reversed(path):
+        value = {name: value}
+    return value  # type: ignore[return-value]
+
+
+BOUNDED = bounded(ClassmateRewardModelConfig)
+
+
+@pytest.mark.parametrize(("path", "field"), BOUNDED, ids=[".".join(path) for path, _ in BOUNDED])
+def test_bounds_are_kept(path: tuple[str, ...], field: dataclasses.Field) -> None:
+    bounds = field.metadata
+    outside = {bounds[name] + step for name, step in zip(BOUNDS, (-1, 0, 1), strict=True) if name in bounds}
+    for value in outside:
+        with pytest.raises(ConfigError, match="; write ") as error:
+            from_mapping(with_value(path, value), require_classmates=False)
+        key = ".".join(path).replace("classmates.", "classmates[0].")
+        assert str(error.value).startswith(f"reward_model.{key}: ")
+    if field.default is not None:
+        assert from_mapping(with_value(path, field.default), require_classmates=False) is not None

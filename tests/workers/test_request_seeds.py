@@ -15,6 +15,7 @@ from verl.trainer.hosting.options import Options
 from verl.trainer.hosting.servers import command
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.run.session import settle
+from verl.trainer.run.start import read_run
 from verl.workers.classmate_workers import ClassmateClient, vllm_rollout_config
 
 SEEDS = [11, 12]
@@ -85,7 +86,7 @@ def test_the_policys_engine_too_but_where_requests_are_seeded(
             f"trainer.default_local_dir={tmp_path / str(start)}",
         )
         container: Any = OmegaConf.to_container(config, resolve=True)
-        settle(config, from_mapping(container["reward_model"]), RunFolder.open(container), "classmate_cot")
+        settle(config, read_run(container, "classmate_cot"), RunFolder.open(container))
         found.add(config.actor_rollout_ref.rollout.seed)
     if engine == "vllm" and not full_determinism:
         assert len(found) == 4

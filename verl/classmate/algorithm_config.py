@@ -11,15 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from verl.classmate.aliases import RECIPES
-from verl.classmate.config import (
-    REWARD_NODE,
-    STEP_WISE,
-    Clamp,
-    ClassmateCotRewardConfig,
-    ClassmateRewardModelConfig,
-    TokenMode,
-)
+from verl.classmate.reward_config import REWARD_NODE, STEP_WISE, Clamp, ClassmateCotRewardConfig, TokenMode
+from verl.classmate.reward_model_config import ClassmateRewardModelConfig
 from verl.classmate.typed import parse, plain_mapping, require
 
 EstimatorName = Literal[
@@ -39,6 +32,19 @@ EstimatorName = Literal[
     "rloo_vectorized",
     "grpo_vectorized",
 ]
+
+_DRGRPO = {
+    "algorithm.adv_estimator": "grpo",
+    "algorithm.norm_adv_by_std_in_grpo": "False",
+    "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-sum-norm",
+    "actor_rollout_ref.actor.use_kl_loss": "False",
+}
+_GDPO_WO_BN = {
+    "algorithm.adv_estimator": "gdpo_wo_bn",
+    "algorithm.gdpo_batch_norm": "none",
+}
+RECIPES = {"drgrpo": _DRGRPO, "gdpo_wo_bn": _GDPO_WO_BN}
+"""Values of `algorithm.adv_estimator` that set more than that key."""
 
 GDPO_ESTIMATORS = ("gdpo_classmate", "gdpo_wo_bn")
 """Estimators with a weight for the main component."""

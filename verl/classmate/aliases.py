@@ -12,7 +12,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from verl.classmate.algorithm_config import RECIPES, AlgorithmConfig
+from verl.classmate.config import (
+    UPSTREAM_LEGACY_KEYS,
+    ClassmateCotRewardConfig,
+    ClassmateGenerationConfig,
+    ClassmateRewardModelConfig,
+)
 from verl.classmate.errors import ConfigError
+from verl.classmate.gone_keys import refuse_gone
 from verl.classmate.typed import dotted_names
 
 _REWARD = "classmate_cot_reward_configs"
@@ -28,26 +36,11 @@ _LEAVES = {
     (_GENERATION, "classmate_num_return_sequences"): "num_return_sequences",
 }
 _KEYS = {"actor_rollout_ref.model.model_path": "actor_rollout_ref.model.path"}
-_DRGRPO = {
-    "algorithm.adv_estimator": "grpo",
-    "algorithm.norm_adv_by_std_in_grpo": "False",
-    "actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-sum-norm",
-    "actor_rollout_ref.actor.use_kl_loss": "False",
-}
-_GDPO_WO_BN = {
-    "algorithm.adv_estimator": "gdpo_wo_bn",
-    "algorithm.gdpo_batch_norm": "none",
-}
-RECIPES = {"drgrpo": _DRGRPO, "gdpo_wo_bn": _GDPO_WO_BN}
-"""Values of `algorithm.adv_estimator` that set more than that key."""
-_GONE = {
-    "classmate_clip_ratio": "clipped a ratio without any parameter of the policy, so that it had no gradient",
-    "cl_rollout_is_": "weighted a ratio without any parameter of the policy, so that it had no gradient",
-}
-"""Beginnings of keys of the original code that are refused, and why."""
 _VALUES = {
-    ("algorithm.adv_estimator", "gdpo"): "gdpo_classmate",
-    (f"reward_model.{_REWARD}.classmate_reward_type", "vanilla"): "vanilla_reward",
+    (f"{node}.{field.name}", other): value
+    for node, cls in (("algorithm", AlgorithmConfig), (f"reward_model.{_REWARD}", ClassmateCotRewardConfig))
+    for field in dataclasses.fields(cls)
+    for other, value in field.metadata.get("value_aliases", {}).items()
 }
 
 
@@ -83,21 +76,6 @@ def resolve_aliases(overrides: Sequence[str]) -> list[str]:
             if canonical in (_CLASSMATES, _LIST) and new_value is not None and not _is_empty(new_value):
                 given_by = canonical
     return [*result, f"{_LIST}=null"] if given_by == _CLASSMATES else result
-
-
-def refuse_gone(key: str) -> None:
-    """Refuses keys of the original code that had no effect.
-
-    Raises:
-        ConfigError: with the reason.
-    """
-    leaf = key.rpartition(".")[2]
-    for beginning, reason in _GONE.items():
-        if leaf.startswith(beginning):
-            raise ConfigError(
-                f"{key}: {reason}; leave it out (classmate_reward_weight sets the classmates' share, "
-                "reward_model.rollout_is_threshold corrects for the rollout engine)"
-            )
 
 
 def rename_old_keys(mapping: Mapping[str, Any], node: str) -> dict[str, Any]:
@@ -146,8 +124,6 @@ def _canonical(key: str, value: str | None) -> list[tuple[str, str | None]]:
 
 def _canonical_reward_key(key: str) -> str:
     """The part after `reward_model.` in canonical spelling."""
-    from verl.classmate.config import ClassmateCotRewardConfig, ClassmateGenerationConfig
-
     key = key.removeprefix("reward_kwargs.")
     nodes = {_REWARD: ClassmateCotRewardConfig, _GENERATION: ClassmateGenerationConfig}
     head, _, rest = key.partition(".")
@@ -162,8 +138,6 @@ def _canonical_reward_key(key: str) -> str:
 
 
 def _is_known(key: str) -> bool:
-    from verl.classmate.config import UPSTREAM_LEGACY_KEYS, ClassmateRewardModelConfig
-
     key = key.removeprefix("reward_model.")
     return key in dotted_names(ClassmateRewardModelConfig) or key.partition(".")[0] in UPSTREAM_LEGACY_KEYS
 

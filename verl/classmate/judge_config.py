@@ -11,10 +11,10 @@ limits and prices exist once for all. `JudgeSpec` is what the rest of the code s
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from verl.classmate.typed import require
+from verl.classmate.typed import COUNT, MEMORY_SHARE, require
 
 JudgeBackend = Literal["openai", "tinker", "vllm", "hf", "hf_scoring"]
 JudgeDtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -29,7 +29,9 @@ REMOTE_BACKENDS = ("openai", "tinker")
 """Judges that are asked over the network."""
 
 MAX_RETRIES = 4
-"""Most times that a request is sent again."""
+"""Most times that a request is sent again, and as often as it is unless a user says otherwise."""
+
+_EXAMPLE_URL = "http://127.0.0.1:8003/v1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,7 @@ class JudgeKeys:
     Skywork/Skywork-Reward-V2-Qwen3-0.6B."""
     llm_judge_backend_dtype: JudgeDtype | None = None
     """Number format of a judge's weights that this run loads; null: bfloat16 on a GPU, float32 on CPU."""
-    llm_judge_base_url: str | None = None
+    llm_judge_base_url: str | None = field(default=None, metadata={"address": _EXAMPLE_URL})
     """Address of the judge's server up to and with /v1; null: the environment's OPENAI_BASE_URL, else OpenAI's own."""
     llm_judge_api_key_variable: str = "OPENAI_API_KEY"
     """Name of the environment variable that holds the key of the judge's server; keys stand nowhere else."""
@@ -84,81 +86,49 @@ class JudgeKeys:
     """Its name; null, with eval_llm_judge_backend_type null too: the judge above scores validation as well."""
     eval_llm_judge_backend_dtype: JudgeDtype | None = None
     """As llm_judge_backend_dtype; null: the same."""
-    eval_llm_judge_base_url: str | None = None
+    eval_llm_judge_base_url: str | None = field(default=None, metadata={"address": _EXAMPLE_URL})
     """As llm_judge_base_url; null: the same."""
     eval_llm_judge_api_key_variable: str | None = None
     """As llm_judge_api_key_variable; null: the same."""
-    llm_judge_timeout: float = 600.0
+    llm_judge_timeout: float = field(default=600.0, metadata={"above": 0, "unit": "s", "write": "600"})
     """Seconds until one call of a judge counts as failed and is tried again."""
-    llm_judge_max_retries: int = 4
+    llm_judge_max_retries: int = field(
+        default=MAX_RETRIES, metadata={"at_least": 0, "at_most": MAX_RETRIES, "write": MAX_RETRIES}
+    )
     """Times that a call is sent again after a timeout, status 429 or 5xx, or a lost connection; then the text has no
     score. At most 4."""
-    llm_judge_max_tokens: int = 2048
+    llm_judge_max_tokens: int = field(default=2048, metadata=COUNT)
     """Most tokens of a judge's answer; one that is cut off there is no score."""
     llm_judge_max_context: int = 32768
     """Most tokens of a judge's prompt and answer together, where this run loads it or builds its tokens."""
-    llm_judge_temperature: float | None = 0.0
+    llm_judge_temperature: float | None = field(
+        default=0.0, metadata={"at_least": 0, "write": "0, or null for the server's own"}
+    )
     """Softmax temperature of judges; null leaves it to a server that takes no other."""
-    llm_judge_max_concurrency: int = 64
+    llm_judge_max_concurrency: int = field(default=64, metadata=COUNT)
     """Most calls under way at a time in the whole run; each of its agent-loop workers has an even share, at least 1."""
-    llm_judge_requests_per_minute: float | None = None
+    llm_judge_requests_per_minute: float | None = field(
+        default=None, metadata={"above": 0, "write": "null for no limit"}
+    )
     """Most calls per minute in the whole run, retries included, shared in the same way; null: no limit."""
     llm_judge_cache_path: str | None = "outputs/judge_cache"
     """Folder in which answers are kept, so that no text is judged twice by the same judge, in this run or another one;
     null: none are kept."""
     llm_judge_placement: Literal["colocated", "dedicated"] | None = None
     """Where engines of judges stand; null: as classmate_placement."""
-    llm_judge_replicas: int | None = None
+    llm_judge_replicas: int | None = field(default=None, metadata=COUNT)
     """Engines that share the calls of one judge; null: one for each GPU of the policy where it is colocated,
     else one."""
-    llm_judge_tensor_parallel_size: int | None = None
+    llm_judge_tensor_parallel_size: int | None = field(default=None, metadata=COUNT)
     """Devices one vllm engine is spread over; null: as classmate_vllm_configs.tensor_parallel_size."""
-    llm_judge_gpu_memory_utilization: float | None = None
+    llm_judge_gpu_memory_utilization: float | None = field(default=None, metadata=MEMORY_SHARE)
     """Share of a device's memory for each engine; null: as classmate_vllm_configs.gpu_memory_utilization."""
 
     def _check_judges(self) -> None:
-        for role, url in (("llm_judge", self.llm_judge_base_url), ("eval_llm_judge", self.eval_llm_judge_base_url)):
-            require(
-                url is None or url.startswith(("http://", "https://")),
-                f"reward_model.{role}_base_url: {url!r} is no address; write for instance http://127.0.0.1:8003/v1",
-            )
-        require(
-            self.llm_judge_timeout > 0,
-            f"reward_model.llm_judge_timeout: {self.llm_judge_timeout:g} s is not possible; write 600",
-        )
-        require(
-            0 <= self.llm_judge_max_retries <= MAX_RETRIES,
-            f"reward_model.llm_judge_max_retries: {self.llm_judge_max_retries} is not from 0 to {MAX_RETRIES}",
-        )
-        for name in ("max_tokens", "max_concurrency", "replicas"):
-            value = getattr(self, f"llm_judge_{name}")
-            require(
-                value is None or value >= 1, f"reward_model.llm_judge_{name}: {value} is too small; write 1 or more"
-            )
         require(
             self.llm_judge_max_context > self.llm_judge_max_tokens or self._only_scoring,
             f"reward_model.llm_judge_max_context: {self.llm_judge_max_context} leaves no room for a prompt beside "
             f"llm_judge_max_tokens={self.llm_judge_max_tokens}; write a larger number",
-        )
-        temperature = self.llm_judge_temperature
-        require(
-            temperature is None or temperature >= 0,
-            f"reward_model.llm_judge_temperature: {temperature} is negative; write 0, or null for the server's own",
-        )
-        rate = self.llm_judge_requests_per_minute
-        require(
-            rate is None or rate > 0,
-            f"reward_model.llm_judge_requests_per_minute: {rate} is not above 0; write null for no limit",
-        )
-        share = self.llm_judge_gpu_memory_utilization
-        require(
-            share is None or 0 < share <= 1,
-            f"reward_model.llm_judge_gpu_memory_utilization: {share} is not in (0, 1]; write for instance 0.3",
-        )
-        width = self.llm_judge_tensor_parallel_size
-        require(
-            width is None or width >= 1,
-            f"reward_model.llm_judge_tensor_parallel_size: {width} is too small; write 1 or more",
         )
         for validate in (False, True):
             self.judge(validate=validate)

@@ -29,13 +29,11 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, Field
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from verl.classmate.config import MAX_CODE_SECONDS, SANDBOX_PORT
 from verl.code_utils.sandbox import Mode, Results, Sandbox, SandboxError, SandboxSettings, queue_timeout
 
 __all__ = ["app", "create_app"]
 
-DEFAULT_PORT = 8001
-MAX_SECONDS = 60.0
-"""Largest `max_execution_time`."""
 
 # uvicorn shows what is said here.
 logger = logging.getLogger("uvicorn.error")
@@ -61,7 +59,7 @@ class StdioTest(BaseModel):
 class _Request(BaseModel):
     program: str
     """Python source."""
-    max_execution_time: Annotated[float, Field(gt=0, le=MAX_SECONDS, allow_inf_nan=False)] = 1.0
+    max_execution_time: Annotated[float, Field(gt=0, le=MAX_CODE_SECONDS, allow_inf_nan=False)] = 1.0
     """Limit of each test in seconds."""
 
 
@@ -247,7 +245,7 @@ def main(arguments: list[str]) -> None:
 
     parser = argparse.ArgumentParser(prog="python -m verl.code_utils.api", description="Serves the code sandbox.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="port (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=SANDBOX_PORT, help="port (default: %(default)s)")
     try:
         defaults = SandboxSettings.from_environment()
         for field in dataclasses.fields(SandboxSettings):

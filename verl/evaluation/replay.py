@@ -27,9 +27,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from verl.classmate.algorithm_config import AdvantageConfig, check_training
+from verl.classmate.algorithm_config import AdvantageConfig
+from verl.classmate.config import this_run
 from verl.classmate.errors import ConfigError
 from verl.classmate.scoring import Continuation, Outcome
 from verl.classmate.views import Partner
@@ -101,8 +102,7 @@ def replay(dump: Dump, config: DictConfig, *, rescore: bool) -> Replay:
         ConfigError: tokenizers or a reward function that are not there any more.
     """
     judge = _judge(config)
-    container: Any = OmegaConf.to_container(config, resolve=True)
-    advantage = check_training(container, judge.reward)
+    advantage = this_run(config).advantage
     reads = [judge.read(_answer(record, dump)) for record in dump.records]
 
     if rescore:

@@ -8,15 +8,13 @@ One decision: what may change is listed here; every other key would have led to 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from verl.classmate.algorithm_config import check_training
 from verl.classmate.aliases import resolve_aliases
-from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, this_run
 from verl.classmate.errors import ConfigError
 from verl.classmate.typed import dotted_names
 
@@ -86,9 +84,7 @@ def with_overrides(config: DictConfig, overrides: Sequence[str]) -> tuple[DictCo
         _check(key, config)
         OmegaConf.update(changed, key, override.value(), force_add=True)
         keys.append(key)
-    container: Any = OmegaConf.to_container(changed)
-    reward = from_mapping(container["reward_model"], require_classmates=False)
-    advantage = check_training(container, reward)
+    advantage = this_run(changed).advantage
     needed = _NOT_IN_DUMP.get(advantage.adv_estimator)
     if needed and "algorithm.adv_estimator" in keys:
         raise ConfigError(

@@ -20,17 +20,17 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from verl.classmate import cot, prompts, templates
-from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, this_run
 from verl.classmate.scoring import ClassmateScores, Continuation, Outcome
 from verl.classmate.seeds import request_seed, row_key
 from verl.classmate.views import Partner, RowViews, View, row_views, similar_partner
 from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.utils import hf_tokenizer
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
-from verl.workers.classmate_workers import Reply, context_length
+from verl.workers.classmate_workers import Reply
 from verl.workers.classmates.shared_draws import drawn_once
 from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask, Verdict
 from verl.workers.reward_manager.sycophancy_classmate_cot_rm import SycophancyClassmateCoTRewardManager
@@ -190,8 +190,8 @@ class RowJudge:
         Raises:
             ConfigError: a classmate that cannot be asked.
         """
-        container: Any = OmegaConf.to_container(config, resolve=True)
-        reward = from_mapping(container["reward_model"], require_classmates=False)
+        run = this_run(config)
+        reward = run.reward
         trust = reward.classmate_trust_remote_code
         tokenizers = tuple(
             tokenizer if isinstance(spec, SelfPlaySpec) else hf_tokenizer(spec.model, trust_remote_code=trust)
@@ -202,7 +202,7 @@ class RowJudge:
         tokenizers = tuple(
             templates.for_run(one, date=reward.chat_date, system_as_user=reward.system_as_user) for one in tokenizers
         )
-        manager = MANAGERS[reward.reward_manager](config, tokenizer, get_custom_reward_fn(config))
+        manager = MANAGERS[reward.reward_manager](config, tokenizer, get_custom_reward_fn(config), reward=reward)
         manager.client = client
         return cls(
             reward=reward,
@@ -210,9 +210,9 @@ class RowJudge:
             tokenizers=tokenizers,
             client=client,
             manager=manager,
-            max_model_len=context_length(config, reward),
-            template_kwargs=container["data"]["apply_chat_template_kwargs"] or {},
-            trains_with_classmates=container["trainer"]["v1"]["trainer_mode"] == "classmate_cot",
+            max_model_len=run.context_length,
+            template_kwargs=run.template_kwargs,
+            trains_with_classmates=run.trains_with_classmates,
         )
 
     @property

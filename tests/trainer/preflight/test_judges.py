@@ -108,7 +108,7 @@ KEYS = {
         {**OPENAI, "eval_llm_judge_base_url": "http://a/v1"},
         "write reward_model.eval_llm_judge_model_name=MODEL",
     ),
-    "five retries": ({"llm_judge_max_retries": 5}, "5 is not from 0 to 4"),
+    "five retries": ({"llm_judge_max_retries": 5}, "5 is not in [0, 4]; write 4"),
     "no time": ({"llm_judge_timeout": 0.0}, "llm_judge_timeout: 0 s is not possible"),
     "no calls": ({"llm_judge_max_concurrency": 0}, "write 1 or more"),
     "no rate": ({"llm_judge_requests_per_minute": 0.0}, "write null for no limit"),

@@ -1,29 +1,43 @@
 """What is settled before a run starts: keys that depend on other keys."""
 
+import dataclasses
 import datetime
+import json
+import pickle
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
+from tests.classmate.toy_tokenizers import byte_bpe
+from tests.run_config import run_config, save_tokenizers
 from tests.trainer.saved import save
 from tests.trainer.test_configs import composed
 from verl.classmate.algorithm_config import rollout_correction
 from verl.classmate.aliases import resolve_aliases
-from verl.classmate.config import from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, RunConfig, from_mapping, this_run
 from verl.classmate.errors import ConfigError
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.run.session import settle
+from verl.trainer.run.start import begin, read_run
+from verl.workers.row_judge import RowJudge
 
 
 def settled(tmp_path: Path, *overrides: str) -> tuple[DictConfig, list[str]]:
+    config, _, notes = begun_run(tmp_path, *overrides)
+    return config, notes
+
+
+def begun_run(tmp_path: Path, *overrides: str) -> tuple[DictConfig, RunConfig, list[str]]:
+    """A settled config, its typed view, and what a person is told."""
     config = composed(
         "classmate_cot_ppo_trainer", "cpu", *resolve_aliases(overrides), f"trainer.default_local_dir={tmp_path / 'run'}"
     )
-    folder = RunFolder.open(OmegaConf.to_container(config, resolve=True))
-    reward = from_mapping(config.reward_model, require_classmates=False)
-    return config, settle(config, reward, folder, "classmate_cot")
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    return config, *settle(config, read_run(plain, "classmate_cot"), RunFolder.open(plain))
 
 
 def test_drgrpo_divides_by_a_constant(tmp_path: Path) -> None:
@@ -51,7 +65,7 @@ def test_a_cap_turns_rollout_correction_on(tmp_path: Path, spelling: str) -> Non
     reward = from_mapping(config.reward_model, require_classmates=False)
     correction = config.algorithm.rollout_correction
     assert (correction.rollout_is, correction.rollout_is_threshold, correction.bypass_mode) == ("token", 4.0, False)
-    assert rollout_correction(config, reward)["rollout_is_threshold"] == 4.0, "a trainer settles once more"
+    assert rollout_correction(config, reward)["rollout_is_threshold"] == 4.0, "a worker reads it once more"
 
 
 def test_scales_that_are_not_decoupled_are_told(tmp_path: Path) -> None:
@@ -118,3 +132,55 @@ def test_what_is_no_day_is_refused(text: str) -> None:
 def test_a_day_as_a_number_is_told_with_an_example(number: object) -> None:
     with pytest.raises(ConfigError, match=r"chat_date: expected a string, got .*; write for instance 2026-01-31"):
         from_mapping({"chat_date": number}, require_classmates=False)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("reward_model.self_play=live", "algorithm.adv_estimator=gae"),
+        ("reward_model.classmates=[{model: a, replicas: 2}, {model: hosted, weight: 3}]", "data.seed=7"),
+        ("reward_model.reward_manager=sycophancy_classmate_cot", "reward_model.classmate_reward_weight=0.5"),
+        ("reward_model.llm_judge_backend_type=hf", "reward_model.llm_judge_model_name=judge"),
+    ],
+)
+def test_workers_read_what_the_start_has_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hosted = "reward_model.host_classmate_name_to_url_json_fn=hosted.json"
+    entry = {"hosted": {"outward_host": "there", "local_host": "127.0.0.1", "port": 1}}
+    (tmp_path / "hosted.json").write_text(json.dumps(entry))
+    config, run, _ = begun_run(tmp_path, hosted, *overrides)
+    assert this_run(config) is run, "this process reads nothing again"
+    assert RunConfig.read(config) == run
+    sent = pickle.loads(pickle.dumps(config))
+    assert this_run(sent) == run
+    assert this_run(sent) is this_run(sent)
+    assert run.folder == tmp_path / "run"
+    backends = [spec.backend for spec in run.reward.classmates]
+    assert ("openai" in backends) == any("hosted" in override for override in overrides)
+
+
+def test_a_start_from_a_script_is_the_same(tmp_path: Path) -> None:
+    _, launched, _ = begun_run(tmp_path)
+    config = composed("classmate_cot_ppo_trainer", "cpu", f"trainer.default_local_dir={tmp_path / 'other'}")
+    begun = begin(config, "classmate_cot")
+    assert dataclasses.replace(begun.run, folder=launched.folder) == launched
+    assert this_run(config) is begun.run
+
+
+def test_a_worker_reads_its_config_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What judges its rows, and the reward manager in it, are handed what was read."""
+    config = run_config(save_tokenizers(tmp_path / "models", ["text_bpe"]), ["text_bpe"])
+    read = []
+
+    def counted(*args: Any, **kwargs: Any) -> ClassmateRewardModelConfig:
+        read.append(from_mapping(*args, **kwargs))
+        return read[-1]
+
+    for reader in ("verl.classmate.config", "verl.workers.reward_manager.classmate_cot"):
+        monkeypatch.setattr(f"{reader}.from_mapping", counted)
+    judge = RowJudge.build(config, byte_bpe(), SimpleNamespace())  # type: ignore[arg-type]
+    assert judge.reward is judge.manager.reward_config is this_run(config).reward
+    assert len(read) == 1

@@ -15,6 +15,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from tests.e2e.tiny import TinyWorld, make_tiny_world
+from tests.trainer.run.test_untyped_gpus import gpus
 from tests.trainer.test_configs import CONFIG_FOLDER, composed
 from verl.classmate.config import from_mapping
 from verl.classmate.errors import ConfigError
@@ -314,53 +315,6 @@ def test_lengths_fit_what_the_models_read(world: TinyWorld, tmp_path: Path) -> N
     assert lengths(f"actor_rollout_ref.model.path={long}", *given, limit) == (1024, 1024)
     # Typed lengths stay, and are refused by the checks.
     assert lengths(policy, "data.max_prompt_length=500", "data.max_response_length=500") == (500, 500)
-
-
-LIST = "reward_model.classmate_cot_reward_configs.classmate_model_name_or_path_list=null"
-
-
-def gpus(machine: int, *overrides: str) -> DictConfig:
-    there = Machine(gpus=machine, gpu_gib=79.2)
-    return composed("classmate_cot_ppo_trainer", "gpu", LIST, *overrides, machine=there)
-
-
-def test_all_gpus_are_used_that_the_typed_rows_split_over() -> None:
-    for there in (1, 3, 8):
-        config = gpus(there)
-        assert value(config, "trainer.n_gpus_per_node") == there
-        rows = value(config, "data.train_batch_size") * value(config, f"{ROLLOUT}.n")
-        assert rows % there == 0
-        assert rows > 7000
-        check_batch_sizes(OmegaConf.to_container(config, resolve=True))
-    assert value(gpus(8, "data.train_batch_size=6", f"{ROLLOUT}.n=2"), "trainer.n_gpus_per_node") == 6
-    assert value(gpus(7, f"{ROLLOUT}.tensor_model_parallel_size=2"), "trainer.n_gpus_per_node") == 6
-    assert value(gpus(8, "trainer.n_gpus_per_node=3"), "trainer.n_gpus_per_node") == 3
-    own = "{model: m, backend: vllm, placement: dedicated, replicas: 2, tensor_parallel_size: 2}"
-    assert value(gpus(8, f"reward_model.classmates=[{own}]"), "trainer.n_gpus_per_node") == 4
-
-
-def test_a_colocated_classmate_has_an_engine_on_each_gpu() -> None:
-    def replicas(config: DictConfig) -> list[int | None]:
-        plain: Any = OmegaConf.to_container(config, resolve=True)
-        return [spec.replicas for spec in from_mapping(plain["reward_model"]).frozen_models]
-
-    three = (
-        "reward_model.classmates=[{model: a, backend: vllm}, {model: b, backend: vllm, tensor_parallel_size: 2}, "
-        "{model: c, backend: vllm, placement: dedicated}, {model: d, backend: vllm, replicas: 3}]"
-    )
-    assert replicas(gpus(8, three, "trainer.n_gpus_per_node=4")) == [4, 2, 1, 3]
-    assert replicas(gpus(8, three, "trainer.n_gpus_per_node=4", "trainer.nnodes=2"))[:2] == [8, 4]
-    assert replicas(gpus(8, three, "trainer.n_gpus_per_node=4", "reward_model.classmate_replicas=1")) == [1, 1, 1, 3]
-    # Ranks of the CPU are no GPUs.
-    cpu = composed("classmate_cot_ppo_trainer", "cpu", LIST, three, "trainer.n_gpus_per_node=4")
-    assert replicas(cpu) == [1, 1, 1, 3]
-
-
-def test_a_judge_of_the_run_has_an_engine_on_each_gpu_too() -> None:
-    judge = ["reward_model.llm_judge_backend_type=vllm", "reward_model.llm_judge_model_name=j"]
-    plain: Any = OmegaConf.to_container(gpus(4, *judge), resolve=True)
-    reward = from_mapping(plain["reward_model"], require_classmates=False)
-    assert reward.frozen_models[-1].replicas == 4
 
 
 OWN = """

@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from tensordict import NonTensorStack, TensorDict
 
 from verl.classmate import templates
-from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, this_run
 from verl.classmate.errors import ConfigError
 from verl.classmate.seeds import request_seed, sends_seed
 from verl.classmate.views import derangement
@@ -33,7 +33,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.import_utils import resolve_config_path
 from verl.utils.read_once import ReadOnce
 from verl.utils.rollout_trace import rollout_trace_attr
-from verl.workers.classmate_workers import ClassmateClient, context_length
+from verl.workers.classmate_workers import ClassmateClient
 from verl.workers.classmates.placement import asked_in_turn
 from verl.workers.classmates.shared_draws import drawn_once, shared_draws
 from verl.workers.reward_manager.classmate_cot import RowTask
@@ -107,13 +107,13 @@ _JUDGES: dict[int, tuple[DictConfig, RowJudge]] = {}
 def row_judge(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowJudge:
     """The judge of `config` in this process; `policy` is the client of the rollout's servers (live self-play)."""
     if id(config) not in _JUDGES:
-        reward = from_mapping(config.reward_model, require_classmates=False)
+        run = this_run(config)
         client = ClassmateClient(
-            reward,
-            max_model_len=context_length(config, reward),
-            deterministic=bool(config.trainer.deterministic),
+            run.reward,
+            max_model_len=run.context_length,
+            deterministic=run.deterministic,
             policy=policy,
-            policy_engine=config.actor_rollout_ref.rollout.name,
+            policy_engine=run.policy_engine,
         )
         _JUDGES[id(config)] = (config, RowJudge.build(config, tokenizer, client))
     return _JUDGES[id(config)][1]
@@ -127,7 +127,7 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
         super().__init__(*args, **kwargs)
         self.judge = judge or row_judge(self.config, self.tokenizer, self.server_manager)
         self.rollout_config = ReadOnce(self.rollout_config)
-        self._sends_seed = sends_seed(self.rollout_config.name, deterministic=bool(self.config.trainer.deterministic))
+        self._sends_seed = sends_seed(self.rollout_config.name, deterministic=this_run(self.config).deterministic)
 
     async def ct_build_initial_tokens(self, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[int]:
         """Upstream's tokens of a prompt; of one without tools or media, tokenized once for all answers to it."""
@@ -251,7 +251,7 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        settings = self.config.reward_model
+        settings = this_run(self.config).reward
         self.tokenizer: Any = templates.for_run(
             self.tokenizer, date=settings.chat_date, system_as_user=settings.system_as_user
         )
@@ -272,7 +272,7 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         self, prompt: dict[str, Any], sampling_params: dict[str, Any], trajectory: dict[str, Any], trace: bool = False
     ) -> None:
         """Upstream's sessions of one prompt; for `remax` one more, which is greedy and becomes the baseline."""
-        if self.config.algorithm.adv_estimator == "remax" and not trajectory["validate"]:
+        if this_run(self.config).algorithm.adv_estimator == "remax" and not trajectory["validate"]:
             sampled = prompt.get("__rollout_n__", self.config.actor_rollout_ref.rollout.n)
             prompt = {**prompt, "__rollout_n__": sampled + 1, GREEDY_SESSION: int(sampled)}
         made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -386,7 +386,7 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(ClassmateAgentLoopWorker)
-        self._reward = from_mapping(self.config.reward_model, require_classmates=False)
+        self._reward = this_run(self.config).reward
         self._settled: list[ray.ObjectRef] = []
 
     def generate_sequences(self, prompts: TensorDict) -> None:

@@ -27,13 +27,13 @@ import numpy as np
 import ray
 import torch
 import transfer_queue as tq
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
 from verl.classmate import templates
-from verl.classmate.algorithm_config import AdvantageConfig, check_training
-from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec, SelfPlaySpec, from_mapping
+from verl.classmate.algorithm_config import AdvantageConfig
+from verl.classmate.config import JudgeEngineSpec, RunConfig, SelfPlaySpec, this_run
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import judge_metrics, judge_records
 from verl.classmate.seeds import row_key
@@ -62,8 +62,8 @@ from verl.trainer.resources.model_sizes import model_config, with_defaults
 from verl.trainer.run import checkpoints
 from verl.trainer.run.console import Console
 from verl.trainer.run.folder import RunFolder
-from verl.trainer.run.session import settle, start_ray
-from verl.trainer.run.untyped import fill_in
+from verl.trainer.run.session import start_ray
+from verl.trainer.run.start import begin
 from verl.trainer.silent_classmates import SilenceWatch
 from verl.utils.checkpoint.lora import merge_saved
 from verl.utils.debug import marked_timer
@@ -78,7 +78,6 @@ from verl.workers.classmates.placement import (
     read_beside_log_probs,
     resolved_schedule,
 )
-from verl.workers.classmates.remote import with_hosted
 from verl.workers.classmates.shared_draws import shared_draws
 from verl.workers.engine.fsdp.policy_engine import ENTROPY_ASIDE
 from verl.workers.rollout.llm_server import LLMServerClient
@@ -108,6 +107,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         self,
         config: DictConfig,
         *,
+        run_config: RunConfig | None = None,
         folder: RunFolder | None = None,
         console: Console | None = None,
         clock: Any = None,
@@ -119,6 +119,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
         Args:
             config: resolved config composed from one of our primary YAML files.
+            run_config: its typed view, settled; made here when not given.
             folder: the run folder; opened from the config when not given.
             console: where lines for a person go; standard output when not given.
             clock: `launch.StartupClock` of the process, whose parts are shown before the first generation.
@@ -129,21 +130,15 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         Raises:
             ConfigError: for impossible settings.
         """
-        filled = fill_in(config)
-        filled.refuse()
-        container: Any = OmegaConf.to_container(config, resolve=True)
-        self.reward_config: ClassmateRewardModelConfig = with_hosted(
-            from_mapping(container["reward_model"], require_classmates=self.trains_with_classmates)
-        )
-        self.advantage_config = check_training(container, self.reward_config)
-        self.folder = folder or RunFolder.open(container)
-        trainer_name = "classmate_cot" if self.trains_with_classmates else "baseline"
-        settle(config, self.reward_config, self.folder, trainer_name)
+        lines: list[str] = []
+        if run_config is None or folder is None:
+            begun = begin(config, "classmate_cot" if self.trains_with_classmates else "baseline", folder=folder)
+            run_config, folder, lines = begun.run, begun.folder, begun.lines
+        self.run_config, self.folder = run_config, folder
+        self.reward_config, self.advantage_config = run_config.reward, run_config.advantage
         self.console = console or Console(sys.stdout, config.trainer.console)
-        if folder is None:
-            # Otherwise whoever opened the folder has told it.
-            for line in filled.lines:
-                self.console.line(line)
+        for line in lines:
+            self.console.line(line)
         self.clock = clock
         self.classmates = classmates
         self._frozen_policy: FrozenWeights | None = None
@@ -283,7 +278,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
     def _with_run_template(self, tokenizer: Any) -> Any:
         """The tokenizer with which prompts are made and counted; checkpoints keep the model's own."""
-        settings = self.config.reward_model
+        settings = this_run(self.config).reward
         return templates.for_run(tokenizer, date=settings.chat_date, system_as_user=settings.system_as_user)
 
     def _init_dataloader(self) -> None:

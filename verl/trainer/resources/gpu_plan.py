@@ -3,7 +3,7 @@
 Decision: `gpu_memory` does the arithmetic; here is what a config says of the run, and what a person is told. Where the
 size of a model is not known, cautious settings are taken, and a line says so.
 
-    >>> plan_memory(Choices(config), Machine(gpus=1, gpu_gib=23.5)).lines
+    >>> plan_memory(Choices(config), Machine(gpus=1, gpu_gib=23.5), reward).lines
     ['rows made    17.9 of 23.5 GiB a GPU: policy 10.1, classmate 0 6.8, ...', 'training     19.2 of 23.5 GiB ...']
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl.classmate.config import DEFAULT_SHARE, ClassmateRewardModelConfig, JudgeEngineSpec, from_mapping
+from verl.classmate.config import DEFAULT_SHARE, ClassmateRewardModelConfig, JudgeEngineSpec
 from verl.trainer.resources import gpu_memory
 from verl.trainer.resources.gpu_memory import EngineNeed, Job
 from verl.trainer.resources.model_sizes import model_size
@@ -39,7 +39,6 @@ from verl.trainer.run.choices import (
     sequence_parallel,
 )
 from verl.workers.classmates.placement import Engine, assign_gpus, engines, trainer_gpus
-from verl.workers.classmates.remote import with_hosted
 
 BLIND_SHARE = 0.7
 """Part of a GPU that engines get where a model's size is not known, so that the rest is left for training."""
@@ -55,10 +54,9 @@ def this_machine() -> Machine:
     return Machine(gpus=count, gpu_gib=0.0)
 
 
-def plan_memory(chosen: Choices, machine: Machine) -> Filled:
+def plan_memory(chosen: Choices, machine: Machine, reward: ClassmateRewardModelConfig) -> Filled:
     """Shares, offload, schedule and micro-batches for the memory of the GPUs."""
     plain: Any = OmegaConf.to_container(chosen.config, resolve=True)
-    reward = with_hosted(from_mapping(plain["reward_model"], require_classmates=False))
     job, unknown = _job(chosen, plain, reward, machine)
     if job is None:
         return _blind(chosen, reward, unknown) if unknown else Filled(lines=[])

@@ -22,8 +22,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from verl.classmate.algorithm_config import check_training
-from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.classmate.config import RunConfig
 from verl.classmate.errors import ConfigError
 from verl.plugin.classmate_plugin import require_registered
 from verl.trainer.fork.server import ForkServer
@@ -132,33 +131,32 @@ def run(config: DictConfig, trainer_name: str) -> None:
     # Not at the top: they import engines, which --help does not need.
     from verl.trainer import preflight
     from verl.trainer.preflight.templates import template_notes
+    from verl.trainer.run.start import read_run
     from verl.trainer.run.untyped import fill_in
-    from verl.workers.classmates.remote import with_hosted
 
     clock = StartupClock()
     with preflight.quiet():
         filled = fill_in(config)
     container: Any = OmegaConf.to_container(config, resolve=True)
-    needs_classmates = trainer_name == "classmate_cot"
-    reward = with_hosted(from_mapping(container["reward_model"], require_classmates=needs_classmates))
-    check_training(container, reward)
+    run_config = read_run(container, trainer_name)
     # For workers; in this process tqdm has read it already.
     os.environ.setdefault("TQDM_DISABLE", "1")
-    if container["trainer"]["device"] == "cpu":
+    if run_config.device == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     with _fork_server(config) as fork_server:
-        preflight.check(container, reward, needs_classmates=needs_classmates)
+        preflight.check(container, run_config.reward, needs_classmates=run_config.trains_with_classmates)
         filled.refuse()
         folder = RunFolder.open(container)
         how_to_go_on = functools.partial(_how_to_go_on, folder, container["trainer"]["resume_mode"])
         try:
-            notes = [*filled.lines, *settle(config, reward, folder, trainer_name)]
-            notes += template_notes(container, reward, chat_date=folder.chat_date)
+            run_config, settled = settle(config, run_config, folder)
+            notes = [*filled.lines, *settled]
+            notes += template_notes(container, run_config.reward, chat_date=folder.chat_date)
             clock.lap("script and imports")
             if config.debug:
-                _debug(config, reward, folder, clock, notes, needs_classmates)
+                _debug(config, run_config, folder, clock, notes)
             else:
-                _train(config, reward, folder, clock, notes, trainer_name, fork_server)
+                _train(config, run_config, folder, clock, notes, fork_server)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(how_to_go_on()) from None
         except _RunFailed as failure:
@@ -209,11 +207,10 @@ def _how_to_go_on(folder: RunFolder, resume_mode: str) -> str:
 
 def _train(
     config: DictConfig,
-    reward: ClassmateRewardModelConfig,
+    run_config: RunConfig,
     folder: RunFolder,
     clock: StartupClock,
     notes: list[str],
-    trainer_name: str,
     fork_server: ForkServer | None,
 ) -> None:
     """The run on Ray, with everything that libraries print in the log.
@@ -225,20 +222,27 @@ def _train(
     log = folder.path / "logs" / "driver.log"
     failed: BaseException | None = None
     with Console.capture(log, config.trainer.console) as console:
-        _announce(console, config, reward, folder)
+        _announce(console, config, run_config, folder)
         for note in notes:
             console.line(note)
         loggers.prepare_loggers(list(config.trainer.logger), folder.path / "logs", console.line)
         try:
-            with _ray(config, reward, folder, fork_server):
+            with _ray(config, run_config, folder, fork_server):
                 clock.lap("Ray")
                 # Engines load in their own processes while this one imports the trainer.
-                classmates = _start_classmates(config, reward, console)
+                classmates = _start_classmates(config, run_config, console)
                 import verl.trainer.ppo.classmate_cot_ray_trainer  # noqa: F401  registers both trainers
                 from verl.trainer.ppo.v1 import get_trainer_cls
 
-                trainer_cls: Any = get_trainer_cls(trainer_name)
-                trainer = trainer_cls(config=config, folder=folder, console=console, clock=clock, classmates=classmates)
+                trainer_cls: Any = get_trainer_cls(run_config.trainer_name)
+                trainer = trainer_cls(
+                    config=config,
+                    run_config=run_config,
+                    folder=folder,
+                    console=console,
+                    clock=clock,
+                    classmates=classmates,
+                )
                 trainer.init_workers()
                 trainer.fit()
         except BaseException as error:
@@ -262,27 +266,25 @@ def _train(
         ) from failed
 
 
-def _debug(
-    config: DictConfig,
-    reward: ClassmateRewardModelConfig,
-    folder: RunFolder,
-    clock: StartupClock,
-    notes: list[str],
-    trains_with_classmates: bool,
-) -> None:
+def _debug(config: DictConfig, run_config: RunConfig, folder: RunFolder, clock: StartupClock, notes: list[str]) -> None:
     """The same run in this process; nothing is redirected or caught, so that a debugger has the terminal."""
     from verl.trainer.ppo.inprocess_trainer import InProcessTrainer
     from verl.trainer.run.summary import print_summary
 
     # Lines only: a progress bar would write over the debugger's prompt.
     console = Console(sys.stdout, "plain")
-    _announce(console, config, reward, folder)
+    _announce(console, config, run_config, folder)
     for note in [*notes, "debug       one process, one thread: breakpoint() works in any function"]:
         console.line(note)
     loggers.prepare_loggers(list(config.trainer.logger), folder.path / "logs", console.line)
     try:
         trainer = InProcessTrainer(
-            config, trains_with_classmates=trains_with_classmates, folder=folder, console=console, clock=clock
+            config,
+            trains_with_classmates=run_config.trains_with_classmates,
+            run_config=run_config,
+            folder=folder,
+            console=console,
+            clock=clock,
         )
         trainer.init_workers()
         trainer.fit()
@@ -294,7 +296,7 @@ def _debug(
     print_summary(console, folder)
 
 
-def _announce(console: Console, config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder) -> None:
+def _announce(console: Console, config: DictConfig, run_config: RunConfig, folder: RunFolder) -> None:
     from verl.trainer.resources.plan import resource_plan
 
     begins = f"  (starts from {config.trainer.resume_from_path})" if config.trainer.resume_mode == "resume_path" else ""
@@ -302,23 +304,23 @@ def _announce(console: Console, config: DictConfig, reward: ClassmateRewardModel
     console.line(
         f"run folder  {folder.path}" + resumes.get(folder.resumed_from, f"  (resumes at step {folder.resumed_from})")
     )
-    for line in resource_plan(config, reward):
+    for line in resource_plan(config, run_config.reward):
         console.line(line)
 
 
-def _start_classmates(config: DictConfig, reward: ClassmateRewardModelConfig, console: Console) -> Any:
-    if not reward.frozen_models:
+def _start_classmates(config: DictConfig, run_config: RunConfig, console: Console) -> Any:
+    if not run_config.reward.frozen_models:
         return None
     from verl.workers.classmate_workers import ClassmateGroup
 
-    group = ClassmateGroup(config, reward, on_event=console.line)
+    group = ClassmateGroup(config, run_config.reward, on_event=console.line)
     group.start_unplaced()
     return group
 
 
 @contextlib.contextmanager
 def _ray(
-    config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder, fork_server: ForkServer | None
+    config: DictConfig, run_config: RunConfig, folder: RunFolder, fork_server: ForkServer | None
 ) -> Iterator[None]:
     """Ray and the transfer queue around a run; Ray's logs are kept in the run folder."""
     import transfer_queue as tq
@@ -326,7 +328,7 @@ def _ray(
     session: RaySession | None = None
     try:
         try:
-            session = start_ray(config, reward, fork_server)
+            session = start_ray(config, run_config.reward, fork_server)
         except SystemExit:
             # Ray puts a handler of SIGTERM in our place, and that is how it ends a process.
             _sigterm.came = True

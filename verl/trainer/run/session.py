@@ -1,7 +1,7 @@
 """What a training needs around it, started from a command line or from a script: settled keys, and Ray.
 
->>> notes = settle(config, reward_config, folder, "classmate_cot")
->>> session = start_ray(config, reward_config)
+>>> run, notes = settle(config, run, folder)
+>>> session = start_ray(config, run.reward)
 >>> session.close()
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from verl.classmate.algorithm_config import group_notes, rollout_correction
-from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
+from verl.classmate.config import ClassmateRewardModelConfig, RunConfig, SelfPlaySpec, keep_run
 from verl.classmate.seeds import fresh_engine_seed, sends_seed
 from verl.trainer.fork.server import ForkServer
 from verl.trainer.preflight.custom_reward import custom_reward_notes
@@ -26,94 +26,103 @@ from verl.trainer.run.checkpoints import checkpoint_to_resume
 from verl.trainer.run.folder import RunFolder
 
 
-def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFolder, trainer_name: str) -> list[str]:
-    """Resolves, in place, what depends on the folder, the machine and other keys; returns lines for a person.
+def settle(config: DictConfig, run: RunConfig, folder: RunFolder) -> tuple[RunConfig, list[str]]:
+    """Resolves, in place, what depends on the folder, the machine and other keys.
+
+    What the typed view holds does not change behind this: here `this_run` gives what is returned, and in a worker
+    process, to which upstream sends the config, an equal value.
 
     Args:
         config: the whole composed config.
-        reward: its typed `reward_model` node, with hosted classmates named (`classmate_remote.with_hosted`).
+        run: its typed view, with hosted classmates named (`verl.workers.classmates.remote.with_hosted`).
         folder: the run's folder.
-        trainer_name: name in upstream's trainer registry.
+
+    Returns:
+        The typed view of the settled config, and lines for a person.
     """
-    notes = [*custom_reward_notes(config, reward), *group_notes(config)]
-    if config.trainer.device == "cpu":
+    notes = [*custom_reward_notes(config, run.reward), *group_notes(config)]
+    if run.device == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     OmegaConf.resolve(config)
+    run = dataclasses.replace(run, reward=_settled_reward(run.reward, folder), folder=folder.path)
     with open_dict(config):
-        _settle_start(config, folder)
-        config.trainer.v1.trainer_mode = trainer_name
-        config.transfer_queue.enable = True
-        # Upstream's console logger prints every metric of a step; ours is the terminal.
-        config.trainer.logger = [name for name in loggers.as_list(config.trainer.logger) if name != "console"]
-        notes += _settle_loss(config, reward)
-        _settle_reward(config, reward)
-        notes += _settle_engines(config)
-    return notes
+        _settle_trainer(config, run, folder)
+        config.algorithm.rollout_correction.update(rollout_correction(config, run.reward))
+        _tell_workers(config.reward_model, run.reward)
+        _settle_models(config, run)
+    if run.algorithm.adv_estimator.startswith("gdpo") and run.algorithm.gdpo_group_norm == "mean_only":
+        notes.append("warning: gdpo_group_norm=mean_only does not bring the two rewards to one scale")
+    if run.device == "cuda" and importlib.util.find_spec("flash_attn") is None:
+        with open_dict(config):
+            for model in (config.actor_rollout_ref.model, config.critic.model):
+                model.override_config.setdefault("attn_implementation", "sdpa")
+                model.use_remove_padding = False
+        notes.append("attention   sdpa, since flash-attn is not installed")
+    keep_run(config, run)
+    return run, notes
 
 
-def _settle_start(config: DictConfig, folder: RunFolder) -> None:
-    """Where the run stands: its folder, its day, and the checkpoint that it starts from."""
-    config.trainer.default_local_dir = str(folder.path)
-    if folder.chat_date is not None:
-        config.reward_model.chat_date = folder.chat_date
+def _settled_reward(reward: ClassmateRewardModelConfig, folder: RunFolder) -> ClassmateRewardModelConfig:
+    """The node `reward_model` with the run's day, and with a path that is the same in all folders."""
+    cache = reward.llm_judge_cache_path
+    return dataclasses.replace(
+        reward,
+        chat_date=folder.chat_date or reward.chat_date,
+        # Workers may stand in other folders.
+        llm_judge_cache_path=None if cache is None else str(Path(cache).expanduser().absolute()),
+    )
+
+
+def _tell_workers(node: DictConfig, reward: ClassmateRewardModelConfig) -> None:
+    """Writes what was found out at the start into the config that workers are sent."""
+    node.chat_date = reward.chat_date
+    node.llm_judge_cache_path = reward.llm_judge_cache_path
+    node.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn = (
+        reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn
+    )
+    if any(spec.backend == "openai" for spec in reward.classmates):
+        # They look into no file, which may have changed since.
+        given = [spec for spec in reward.classmates if not isinstance(spec, SelfPlaySpec)]
+        node.classmates = [dataclasses.asdict(spec) for spec in given]
+
+
+def _settle_trainer(config: DictConfig, run: RunConfig, folder: RunFolder) -> None:
+    """Where the run stands, how it begins, who logs."""
+    trainer = config.trainer
+    trainer.default_local_dir = str(run.folder)
     if folder.resumed_from:
-        config.trainer.val_before_train = False
-    elif config.trainer.resume_mode == "auto":
-        config.trainer.resume_mode = "disable"
-    checkpoint = checkpoint_to_resume(config.trainer)
+        trainer.val_before_train = False
+    elif trainer.resume_mode == "auto":
+        trainer.resume_mode = "disable"
+    checkpoint = checkpoint_to_resume(trainer)
     if checkpoint is not None:
         # Upstream reads the step off the end of it.
-        config.trainer.resume_from_path = str(checkpoint)
+        trainer.resume_from_path = str(checkpoint)
+    trainer.v1.trainer_mode = run.trainer_name
+    config.transfer_queue.enable = True
+    # Upstream's console logger prints every metric of a step; ours is the terminal.
+    trainer.logger = [name for name in loggers.as_list(trainer.logger) if name != "console"]
 
 
-def _settle_loss(config: DictConfig, reward: ClassmateRewardModelConfig) -> list[str]:
-    """What a step's loss is made of; lines for a person."""
-    config.algorithm.rollout_correction.update(rollout_correction(config, reward))
-    # Left null, verl divides by the longest response of each micro-batch, which is no constant.
-    for trained in (config.actor_rollout_ref.actor, config.critic):
-        if trained.loss_agg_mode == "seq-mean-token-sum-norm" and trained.loss_scale_factor is None:
-            trained.loss_scale_factor = config.data.max_response_length
-    if config.algorithm.adv_estimator.startswith("gdpo") and config.algorithm.gdpo_group_norm == "mean_only":
-        return ["warning: gdpo_group_norm=mean_only does not bring the two rewards to one scale"]
-    return []
-
-
-def _settle_reward(config: DictConfig, reward: ClassmateRewardModelConfig) -> None:
-    """What workers read of the reward, in other folders and perhaps beside other files."""
-    if any(spec.backend == "openai" for spec in reward.classmates):
-        # Workers read the config again: they must see the same classmates remote, and the same file.
-        given = [spec for spec in reward.classmates if not isinstance(spec, SelfPlaySpec)]
-        config.reward_model.classmates = [dataclasses.asdict(spec) for spec in given]
-        node = reward.classmate_cot_reward_configs
-        config.reward_model.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn = (
-            node.host_classmate_name_to_url_json_fn
-        )
-    if reward.llm_judge_cache_path is not None:
-        # Workers may stand in other folders.
-        config.reward_model.llm_judge_cache_path = str(Path(reward.llm_judge_cache_path).expanduser().absolute())
-
-
-def _settle_engines(config: DictConfig) -> list[str]:
-    """Seeds of the policy's engine, the optimizer and attention of this machine; lines for a person."""
+def _settle_models(config: DictConfig, run: RunConfig) -> None:
+    """How the policy and the critic are trained, and the policy's engine draws."""
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
-    if not sends_seed(rollout.name, deterministic=config.trainer.deterministic or rollout.full_determinism):
+    for trained in (actor, config.critic):
+        # Left null, verl divides by the longest response of each micro-batch, which is no constant.
+        if trained.loss_agg_mode == "seq-mean-token-sum-norm" and trained.loss_scale_factor is None:
+            trained.loss_scale_factor = run.max_response_length
+    if not sends_seed(rollout.name, deterministic=run.deterministic or rollout.full_determinism):
         # Requests carry none: a start that goes on with a run must not draw the first one's numbers again.
         rollout.seed = fresh_engine_seed()
-    if config.trainer.deterministic:
+    if run.deterministic:
         rollout.engine_kwargs.setdefault("hf", {})
         rollout.engine_kwargs.hf.deterministic = True
-    if config.trainer.device == "cpu":
+    if run.device == "cpu":
         for optim in (actor.optim, config.critic.optim):
             is_fusable = optim.optimizer_impl == "torch.optim" and optim.optimizer in ("Adam", "AdamW")
             if is_fusable and not optim.override_optimizer_config:
                 # Torch's default there reads and writes each tensor a dozen times: a third of the speed, or less.
                 optim.override_optimizer_config = {"fused": True}
-    if config.trainer.device == "cuda" and importlib.util.find_spec("flash_attn") is None:
-        for model in (config.actor_rollout_ref.model, config.critic.model):
-            model.override_config.setdefault("attn_implementation", "sdpa")
-            model.use_remove_padding = False
-        return ["attention   sdpa, since flash-attn is not installed"]
-    return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +203,7 @@ def start_ray(
     """
     import ray
 
-    from verl.trainer.preflight.devices import check_gpus, check_ray_cpus
+    from verl.trainer.preflight import check_gpus, check_ray_cpus
     from verl.trainer.resources.plan import needed_gpus, needed_ray_cpus
 
     runtime_env = _runtime_env(config)

@@ -60,7 +60,7 @@ def fill_in(config: DictConfig, machine: Machine | None = None) -> Filled:
     """
     chosen = Choices(config)
     plain: Any = OmegaConf.to_container(config, resolve=True)
-    reward = with_hosted(from_mapping(plain["reward_model"], require_classmates=False))
+    reward = _draft(config)
     on_gpu = chosen.get("trainer.device") == "cuda"
     if machine is None and on_gpu:
         machine = this_machine()
@@ -75,11 +75,17 @@ def fill_in(config: DictConfig, machine: Machine | None = None) -> Filled:
         if "colocated_gpus" in config.reward_model:
             OmegaConf.update(config, "reward_model.colocated_gpus", spread)
         if machine is not None:
-            filled = plan_memory(chosen, machine)
+            filled = plan_memory(chosen, machine, _draft(config))
     _micro_batches(chosen)
     for key, usual in USUAL.items():
         chosen.set(key, usual)
     return Filled(lines=[*chosen.told(), *filled.lines], refusal=filled.refusal)
+
+
+def _draft(config: DictConfig) -> ClassmateRewardModelConfig:
+    """The node `reward_model` while something in it is still open; a run is read when nothing is."""
+    plain: Any = OmegaConf.to_container(config.reward_model, resolve=True)
+    return with_hosted(from_mapping(plain, require_classmates=False))
 
 
 def _deprecated_micro_batches(chosen: Choices) -> None:

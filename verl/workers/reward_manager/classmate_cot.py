@@ -82,10 +82,21 @@ class ScoredRow:
 class ClassmateCoTRewardManager(RewardManagerBase):
     """The reward manager `classmate_cot`."""
 
-    def __init__(self, config: DictConfig, tokenizer: Any, compute_score: RawRewardFn = None, **kwargs: Any) -> None:
-        """As upstream; `compute_score` (sync or async) replaces the verifier when given."""
+    def __init__(
+        self,
+        config: DictConfig,
+        tokenizer: Any,
+        compute_score: RawRewardFn = None,
+        *,
+        reward: ClassmateRewardModelConfig | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """As upstream; `compute_score` (sync or async) replaces the verifier when given.
+
+        Whoever has read the node `reward_model` hands it over; upstream, which builds managers by name, has not.
+        """
         super().__init__(config, tokenizer, compute_score)
-        self.reward_config: ClassmateRewardModelConfig = from_mapping(config.reward_model, require_classmates=False)
+        self.reward_config = reward or from_mapping(config.reward_model, require_classmates=False)
         for source in known_data_sources():
             get_verifier(source).configure(self.reward_config)
         self.client: Any = None
