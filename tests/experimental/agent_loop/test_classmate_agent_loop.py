@@ -8,7 +8,7 @@ import copy
 import dataclasses
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,12 @@ from tests.classmate.toy_tokenizers import TOKENIZERS
 from tests.run_config import run_config, save_tokenizers
 from verl.classmate.config import from_mapping
 from verl.classmate.scoring import Outcome
+from verl.experimental.agent_loop import agent_loop
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-from verl.experimental.agent_loop.classmate_agent_loop import (
-    ASKED_EARLY,
-    ClassmateAgentLoop,
-    ClassmateAgentLoopOutput,
-    ClassmateAgentLoopWorker,
-    partners,
-)
+from verl.experimental.agent_loop.classmate_agent_loop import partners
+from verl.experimental.agent_loop.row_loop import ClassmateAgentLoop
+from verl.experimental.agent_loop.row_reading import ASKED_EARLY, ClassmateAgentLoopOutput, row_judge
+from verl.experimental.agent_loop.row_worker import ClassmateAgentLoopWorker
 from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.utils import tensordict_utils as tu
@@ -124,6 +122,29 @@ def composed(folder: Path, *overrides: str) -> DictConfig:
     return run_config(folder, CLASSMATES, samples, *overrides)
 
 
+def loop_of(config: DictConfig, policy: Policy) -> ClassmateAgentLoop:
+    """The loop as a worker makes it; within a running event loop."""
+    tokenizer = TOKENIZERS["byte_bpe"]()
+    return ClassmateAgentLoop(
+        judge=row_judge(config, tokenizer, policy),
+        trainer_config=DictConfigWrap(config),
+        server_manager=policy,
+        tokenizer=tokenizer,
+        processor=None,
+        dataset_cls=RLHFDataset,
+        data_config=DictConfigWrap(config.data),
+    )
+
+
+def worker_without_engine(config: DictConfig, postprocess: Callable[..., Awaitable[None]]) -> ClassmateAgentLoopWorker:
+    """A worker that hands what its loops make to `postprocess`."""
+    worker = object.__new__(ClassmateAgentLoopWorker)
+    worker.config, worker._agent_loop_postprocess, worker.tools = config, postprocess, []
+    worker.llm_client = worker.tokenizer = worker.processor = worker.hf_model_type = worker.dataset_cls = None
+    worker._judging, worker._making = {}, set()
+    return worker
+
+
 def run(
     config: DictConfig,
     text: str,
@@ -151,14 +172,7 @@ def run(
     }
 
     async def go() -> ClassmateAgentLoopOutput:
-        loop = ClassmateAgentLoop(
-            trainer_config=DictConfigWrap(config),
-            server_manager=policy,
-            tokenizer=TOKENIZERS["byte_bpe"](),
-            processor=None,
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
-        )
+        loop = loop_of(config, policy)
         classmates.live = loop.judge.client if live_client else None
         loop.judge.client = classmates
         return await loop.run({"temperature": 1.0}, **row)
@@ -243,6 +257,13 @@ def test_the_actors_mask_is_there_where_the_loss_counts_a_part(config: DictConfi
     assert fields["response_mask"].all(), "metrics count all tokens"
 
 
+def test_what_the_registry_describes_is_made_by_hydra_and_a_function_is_called() -> None:
+    make = agent_loop.hydra.utils.instantiate
+    loop = object()
+    assert make(config=lambda **_: loop, tools=[]) is loop
+    assert make(config={"_target_": "fractions.Fraction"}, numerator=3) == 3
+
+
 def sessions(config: DictConfig, monkeypatch: pytest.MonkeyPatch, *, validate: bool) -> list[dict[str, Any]]:
     """What the policy is asked about one prompt, by session."""
     asked: list[dict[str, Any]] = []
@@ -255,9 +276,8 @@ def sessions(config: DictConfig, monkeypatch: pytest.MonkeyPatch, *, validate: b
         pass
 
     monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", ignore)
-    worker = object.__new__(ClassmateAgentLoopWorker)
-    worker.config, worker._agent_loop, worker._agent_loop_postprocess = config, Loop(), ignore
-    worker._judging, worker._making = {}, set()
+    worker = worker_without_engine(config, ignore)
+    worker._register(Loop())  # type: ignore[arg-type]
     trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": validate}
     prompt = {"uid": "0-1-key", "agent_name": "classmate_cot"}
     asyncio.run(worker._run_prompt(prompt, {"temperature": 1.0, "top_p": 0.9, "top_k": 5}, trajectory))
@@ -298,9 +318,7 @@ def test_the_rows_of_a_prompt_share_the_answers_to_the_question_alone(
         made.append(json.loads(output.extra_fields["reward_extra_info"]["record"]))
 
     monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", ignore)
-    worker = object.__new__(ClassmateAgentLoopWorker)
-    worker.config, worker._agent_loop_postprocess = config, keep
-    worker._judging, worker._making = {}, set()
+    worker = worker_without_engine(config, keep)
     row = {
         "raw_prompt": [{"role": "user", "content": QUESTION}],
         "data_source": "hinted_arithmetic",
@@ -316,15 +334,9 @@ def test_the_rows_of_a_prompt_share_the_answers_to_the_question_alone(
     }
 
     async def go() -> None:
-        worker._agent_loop = ClassmateAgentLoop(
-            trainer_config=DictConfigWrap(config),
-            server_manager=Policy(ANSWERED),
-            tokenizer=TOKENIZERS["byte_bpe"](),
-            processor=None,
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
-        )
+        worker._agent_loop = loop_of(config, Policy(ANSWERED))
         worker._agent_loop.judge.client = classmates
+        worker._register(worker._agent_loop)
         trajectory = {"step": 5, "sample_index": 0, "rollout_n": 0, "validate": False}
         for uid in ("0-5-key", "1-5-key"):
             await worker._run_prompt({"uid": uid, **row}, {"temperature": 1.0}, trajectory)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from verl.classmate.errors import ConfigError
-from verl.experimental.agent_loop.classmate_agent_loop import turns_of
+from verl.experimental.agent_loop.row_reading import turns_of
 from verl.trainer.ppo import queue_rows
 from verl.trainer.ppo.queue_rows import accounted
 from verl.trainer.ppo.v1 import replay_buffer

@@ -37,13 +37,8 @@ from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec, S
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import judge_metrics, judge_records
 from verl.classmate.seeds import row_key
-from verl.experimental.agent_loop.classmate_agent_loop import (
-    ASKED_EARLY,
-    GREEDY_SESSION,
-    answer_of,
-    reward_fields,
-    row_judge,
-)
+from verl.experimental.agent_loop.row_reading import ASKED_EARLY, answer_of, reward_fields, row_judge
+from verl.experimental.agent_loop.row_worker import GREEDY_SESSION
 from verl.experimental.reward_loop import RewardLoopManager
 from verl.protocol import DataProto
 from verl.single_controller.ray import ResourcePoolManager
@@ -444,10 +439,14 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         fields = list_of_dict_to_tensordict(list(rows))
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
+    @functools.cached_property
+    def _row_judge(self) -> RowJudge:
+        return row_judge(self.config, self.tokenizer)
+
     async def _judge_batch(
         self, answers: Sequence[Answer], early: Sequence[Mapping[int, Asked]], excluded: frozenset[int]
     ) -> list[JudgedRow]:
-        judge = row_judge(self.config, self.tokenizer)
+        judge = self._row_judge
         rows = [judge.read(answer) for answer in answers]
         mains, needed = zip(*await asyncio.gather(*(judge.weigh(row) for row in rows)), strict=True)
         asked = await self._generate_classmate_continuations(judge, rows, early, excluded, needed=needed)

@@ -25,14 +25,10 @@ from omegaconf import DictConfig, OmegaConf
 from tensordict import NonTensorData, TensorDict
 
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
-from verl.experimental.agent_loop.classmate_agent_loop import (
-    GREEDY_SESSION,
-    SINGLE_TURN,
-    ClassmateAgentLoop,
-    partners,
-    read_by_classmates,
-    registered_loops,
-)
+from verl.experimental.agent_loop.classmate_agent_loop import partners
+from verl.experimental.agent_loop.row_loop import SINGLE_TURN, ClassmateAgentLoop, registered_loops
+from verl.experimental.agent_loop.row_reading import read_by_classmates
+from verl.experimental.agent_loop.row_worker import GREEDY_SESSION
 from verl.protocol import DataProto
 from verl.tools.tool_registry import load_all_tools
 from verl.trainer.ppo.advantage import row_fields

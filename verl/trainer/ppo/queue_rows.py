@@ -19,7 +19,7 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
 from verl.classmate.errors import ConfigError
-from verl.experimental.agent_loop.classmate_agent_loop import LOST
+from verl.experimental.agent_loop.row_worker import LOST
 
 POLL_INTERVAL_S = 0.05
 """Seconds between two looks at the queue where nothing is under way. Upstream waits 2 s, most of a step of a small
