@@ -30,7 +30,7 @@ from verl.experimental.agent_loop.classmate_agent_loop import partners
 from verl.experimental.agent_loop.row_loop import ClassmateAgentLoop
 from verl.experimental.agent_loop.row_reading import ASKED_EARLY, ClassmateAgentLoopOutput, row_judge
 from verl.experimental.agent_loop.row_worker import ClassmateAgentLoopWorker
-from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer
+from verl.trainer.ppo.start_up import run_tokenizer
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -550,9 +550,7 @@ def test_the_data_set_drops_no_row_whose_system_text_the_template_refuses(tmp_pa
     rows = [{"prompt": chat, "data_source": "hinted_arithmetic", "extra_info": {"index": i}} for i in range(4)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
     config = composed(save_tokenizers(tmp_path, CLASSMATES), "reward_model.chat_date=2026-01-02")
-    trainer = object.__new__(BaselineRayPPOTrainer)
-    trainer.config = config
     own = copy.copy(TOKENIZERS["byte_bpe"]())
     own.chat_template = FAMILIES[family].template
-    tokenizer = trainer._with_run_template(own)
+    tokenizer = run_tokenizer(own, config)
     assert len(RLHFDataset([str(tmp_path / "train.parquet")], tokenizer, config.data)) == 4
