@@ -50,6 +50,9 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
     trains_with_classmates = True
     """Whether classmates read training rows; else they read the validation rows only, where there are any."""
 
+    agent_loop_manager: Any
+    """`ClassmateAgentLoopManager`, or what the caller has given."""
+
     def __init__(self, config: DictConfig, **given: Any) -> None:
         """Reads the config; nothing is started before `init_workers`.
 
@@ -251,10 +254,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
     # A step: what it leaves behind.
 
     def _save_checkpoint(self) -> None:
-        """Upstream's save while the engines sleep, of a step that is written down: a resumed run misses no line.
-
-        What comes after the save, validation first of all, is added to the step's line when it is there.
-        """
+        """Upstream's save while the engines sleep, of a step that is written down: a resumed run misses no line."""
         if self._frozen_policy is not None:
             self._frozen_policy.check()
         assert self._trained is not None, "only what was trained is saved"

@@ -3,7 +3,7 @@
 Decision: what happens to a row is the Ray run's own code (agent loop, judge); ours here is what upstream's worker and
 our manager do around it.
 
-    >>> maker = RowMaker(config, reward_config, loop_parts, client)
+    >>> maker = RowMaker(config, reward_config, loop_parts, judge)
     >>> rows = maker.make(prompts, step=1, validate=False, greedy=False)
 """
 
@@ -32,7 +32,7 @@ from verl.workers.row_judge import RowJudge
 
 
 class RowMaker:
-    """Makes rows of prompts."""
+    """The policy's engine and the classmates', as one function from prompts to rows."""
 
     def __init__(
         self, config: DictConfig, reward: ClassmateRewardModelConfig, parts: Mapping[str, Any], judge: RowJudge
@@ -70,9 +70,12 @@ class RowMaker:
             columns = {
                 key: value.data if isinstance(value, NonTensorData) else value for key, value in prompts[i].items()
             }
-            columns |= {"is_validate": validate, "excluded_classmates": (), "judged_later": False}
-            columns |= {"judged_beside": False}
-            columns |= {"partner": partner_of[i], GREEDY_SESSION: rollout.n if greedy else None}
+            columns |= {"is_validate": validate, "judged_later": False, "judged_beside": False}
+            columns |= {
+                "excluded_classmates": (),
+                "partner": partner_of[i],
+                GREEDY_SESSION: rollout.n if greedy else None,
+            }
             asked += [columns | {"session_id": session} for session in range(sampling.n + greedy)]
 
         async def answer_all() -> list[dict[str, Any]]:
