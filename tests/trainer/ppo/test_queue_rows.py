@@ -1,5 +1,7 @@
 """Rows come out of the queue in order, and those that could not be made are counted, told, or end the run."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from verl.classmate.errors import ConfigError
 from verl.experimental.agent_loop.row_reading import turns_of
 from verl.trainer.ppo import queue_rows
-from verl.trainer.ppo.queue_rows import AccountedRows
+from verl.trainer.ppo.queue_rows import AccountedRows, LostRows
 from verl.trainer.ppo.v1 import replay_buffer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
@@ -129,3 +131,27 @@ def test_rows_are_looked_for_as_soon_as_they_are_made(rows_of: Any) -> None:
 )
 def test_turns_are_what_the_policy_wrote(mask: list[int], turns: tuple[tuple[int, int], ...]) -> None:
     assert turns_of(mask) == turns
+
+
+@pytest.mark.parametrize(("min_made", "goes_on"), [(0.5, True), (0.9, False)])
+def test_too_many_lost_rows_end_the_run(tmp_path: Path, rows_of: Any, min_made: float, goes_on: bool) -> None:
+    accounted = rows_of(
+        Queue({"0-1-a_0_0": {"status": "success"}, "0-1-a_1_0": lost("OSError: away")}, {"0-1-a": "failure"})
+    )
+    sample(accounted, 1)
+    (tmp_path / "logs").mkdir()
+    told: list[str] = []
+    run: Any = SimpleNamespace(
+        folder=SimpleNamespace(path=tmp_path),
+        console=SimpleNamespace(line=told.append),
+        reward=SimpleNamespace(min_made_fraction=min_made),
+    )
+    rows = LostRows(accounted, run)
+    if goes_on:
+        assert rows.count(3) == 1
+        assert "1 of 2 rows could not be made (last: OSError: away" in told[0]
+    else:
+        with pytest.raises(RuntimeError, match="1 of 2 rows could not be made"):
+            rows.count(3)
+    assert json.loads((tmp_path / "logs" / "lost_rows.jsonl").read_text())["step"] == 3
+    assert rows.count(3) == 0, "each is told once"
