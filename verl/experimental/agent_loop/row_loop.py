@@ -1,7 +1,9 @@
 """The loop of one row: the policy answers in one turn, and the classmates read its thought at once.
 
->>> loop = ClassmateAgentLoop(judge=judge, trainer_config=DictConfigWrap(config), server_manager=client, ...)
->>> output = await loop.run({"temperature": 1.0}, **columns)
+Decision: the turn is upstream's; ours puts the row's seed before it, and the reading behind it.
+
+    >>> loop = ClassmateAgentLoop(judge=judge, trainer_config=DictConfigWrap(config), server_manager=client, ...)
+    >>> output = await loop.run({"temperature": 1.0}, **columns)
 """
 
 import json

@@ -1,8 +1,10 @@
 """The advantages of a batch, from its rows' fields, with upstream's rollout correction.
 
->>> rows = tq.kv_batch_get(keys=batch.keys, partition_id="train", select_fields=needed_fields(advantage_config))
->>> fields = batch_advantages(rows, padding_B, config, advantage_config, {}, metrics)
->>> fields["advantages"]                                      # nested (B, R)
+Decision: fields in, fields out, so that the queue of a run on Ray and the batch of `debug=true` are treated alike.
+
+    >>> rows = tq.kv_batch_get(keys=batch.keys, partition_id="train", select_fields=needed_fields(advantage_config))
+    >>> fields = batch_advantages(rows, padding_B, config, advantage_config, {}, metrics)
+    >>> fields["advantages"]                                      # nested (B, R)
 """
 
 from collections.abc import Mapping

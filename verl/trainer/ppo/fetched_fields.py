@@ -1,6 +1,9 @@
 """What the ranks of the policy, the reference model and the critic fetch of a batch in upstream's queue.
 
->>> fetch_for_models(group, without=read_by_no_model(advantage_config))
+Decision: tensors alone. No model reads the texts beside them (questions, records, columns of the dataset), and fetching
+and moving those costs a rank of a small model more than its forward pass.
+
+    >>> fetch_for_models([actor_group, critic_group], without=read_by_no_model(advantage_config))
 """
 
 import dataclasses

@@ -1,8 +1,10 @@
 """The greedy rows of `remax`: one answer of each prompt is the baseline of the others, and nothing trains on it.
 
->>> rows, rewards = split_greedy(rows, config)
->>> rewards["0-1-key"]
-Greedy(base=1.0, final=1.5)
+Decision: they are rows like all others until the policy is trained; here they leave the batch.
+
+    >>> sampled, rewards = split_greedy(rows, config)
+    >>> rewards["0-1-key"]
+    Greedy(base=1.0, final=1.5)
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,12 +48,13 @@ def take_out_greedy(batch: KVBatchMeta, config: AdvantageConfig) -> tuple[KVBatc
     columns = [as_list(fields[name]) for name in _FIELDS]
     rows = [dict(zip(_FIELDS, values, strict=True)) for values in zip(*columns, strict=True)]
     sampled, rewards = split_greedy(rows, config)
-    greedy = [key for i, key in enumerate(batch.keys) if i not in set(sampled)]
+    keys = [batch.keys[i] for i in sampled]
+    greedy = set(batch.keys) - set(keys)
     if greedy:
-        tq.kv_clear(keys=greedy, partition_id=batch.partition_id)
+        tq.kv_clear(keys=sorted(greedy), partition_id=batch.partition_id)
     kept = KVBatchMeta(
         partition_id=batch.partition_id,
-        keys=[batch.keys[i] for i in sampled],
+        keys=keys,
         tags=[batch.tags[i] for i in sampled],
         fields=batch.fields,
         extra_info=batch.extra_info,

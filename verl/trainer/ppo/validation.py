@@ -2,8 +2,8 @@
 
 Decision: means are over valid rows; upstream counts a row without a score as 0.
 
->>> validation_means(["gsm8k", "gsm8k"], {"main_model_reward": [1.0, 0.0]}, n=1)
-{'val-core/gsm8k/main_model_reward/mean@1': 0.5}
+    >>> validation_means(["gsm8k", "gsm8k"], {"main_model_reward": [1.0, 0.0]}, n=1)
+    {'val-core/gsm8k/main_model_reward/mean@1': 0.5, 'val-core/gsm8k/reward/mean@1': 0.5}
 """
 
 import json
