@@ -257,7 +257,7 @@ def test_the_actors_mask_is_there_where_the_loss_counts_a_part(config: DictConfi
     assert fields["response_mask"].all(), "metrics count all tokens"
 
 
-def test_what_the_registry_describes_is_made_by_hydra_and_a_function_is_called() -> None:
+def test_a_function_in_the_registry_makes_a_loop_without_hydra() -> None:
     make = agent_loop.hydra.utils.instantiate
     loop = object()
     assert make(config=lambda **_: loop, tools=[]) is loop
