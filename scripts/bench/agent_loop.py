@@ -123,7 +123,7 @@ class Bench:
         import transfer_queue as tq
 
         from verl.experimental.agent_loop.classmate_agent_loop import ClassmateAgentLoopManager
-        from verl.trainer.ppo.queue_rows import accounted
+        from verl.trainer.ppo.queue_rows import AccountedRows
         from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
         from verl.workers.rollout.one_server import OneServerClient
 
@@ -140,7 +140,7 @@ class Bench:
         )
         (worker,) = self._manager.agent_loop_workers
         self._process = psutil.Process(ray.get(worker.__ray_call__.remote(lambda _: __import__("os").getpid())))
-        self._buffer = accounted(
+        self._rows = AccountedRows(
             ReplayBuffer(
                 trainer_mode="sync",
                 trainer_config=config.trainer,
@@ -149,7 +149,7 @@ class Bench:
                 sampler_kwargs=config.trainer.v1.sampler,
             )
         )
-        self._buffer.wait_for_rows = self._manager.wait_for_rows
+        self._rows.wait_for_rows = self._manager.wait_for_rows
         self._steps = 0
 
     def step(self, rows: int) -> tuple[float, float]:
@@ -160,10 +160,10 @@ class Bench:
         before, began = sum(self._process.cpu_times()[:2]), time.perf_counter()
         self._tq.kv_batch_put(keys=list(batch["uid"]), partition_id="train", tags=tags)
         self._manager.generate_sequences(batch)
-        made, _ = self._buffer.sample(self._steps, "train", len(batch))
+        made, _ = self._rows.buffer.sample(self._steps, "train", len(batch))
         took = time.perf_counter() - began
         used = sum(self._process.cpu_times()[:2]) - before
-        lost, _ = self._buffer.take_lost()
+        lost, _ = self._rows.take_lost()
         if lost or len(made.keys) != rows:
             raise SystemExit(f"error: {len(made.keys)} of {rows} rows were made ({lost[:1]})")
         self._tq.kv_clear(keys=made.keys, partition_id="train")

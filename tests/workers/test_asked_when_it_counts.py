@@ -19,7 +19,7 @@ from verl.classmate.algorithm_config import OUR_ESTIMATORS, AdvantageConfig
 from verl.classmate.scoring import Outcome, aggregate_metrics
 from verl.evaluation import replay
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
-from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer
+from verl.trainer.ppo.batched import judge_batch
 from verl.workers.classmate_workers import Reply
 from verl.workers.row_judge import Answer, JudgedRow, RowJudge, advantage_fields
 
@@ -244,13 +244,10 @@ def test_the_schedule_batched_asks_no_more(models: Path) -> None:
     config = run_config(models, CLASSMATES, f"{CONDITION}={INCORRECT}", f"{OPTION}=True")
     judge = RowJudge.build(config, byte_bpe(), client)
     judge.manager.compute_score = function
-    trainer = object.__new__(BaselineRayPPOTrainer)
-    trainer.classmates = Awake()  # type: ignore[assignment]
-    trainer.config, trainer.tokenizer, trainer.reward_config = config, byte_bpe(), judge.reward
     answers = [answer_of(RESPONSE), answer_of(WRONG, rollout=3)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("verl.trainer.ppo.baseline_ray_trainer.row_judge", lambda *_: judge)
-        right, wrong = asyncio.run(trainer._judge_batch(answers, [{}, {}], frozenset()))
+    classmates: Any = Awake()
+    judged = judge_batch(judge, judge.reward, classmates, answers, [{}, {}], frozenset())
+    right, wrong = asyncio.run(judged)
     assert (outcomes(right), outcomes(wrong)) == ({"ok"}, {"not_needed"})
     assert (len(client.requests), len(function.texts)) == (2, 2 + 2)
 

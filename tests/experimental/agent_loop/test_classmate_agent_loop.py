@@ -8,7 +8,7 @@ import copy
 import dataclasses
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,13 @@ from tests.classmate.toy_tokenizers import TOKENIZERS
 from tests.run_config import run_config, save_tokenizers
 from verl.classmate.config import from_mapping
 from verl.classmate.scoring import Outcome
+from verl.experimental.agent_loop import agent_loop
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-from verl.experimental.agent_loop.classmate_agent_loop import (
-    ASKED_EARLY,
-    ClassmateAgentLoop,
-    ClassmateAgentLoopOutput,
-    ClassmateAgentLoopWorker,
-    partners,
-)
-from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer
+from verl.experimental.agent_loop.classmate_agent_loop import partners
+from verl.experimental.agent_loop.row_loop import ClassmateAgentLoop
+from verl.experimental.agent_loop.row_reading import ASKED_EARLY, ClassmateAgentLoopOutput, row_judge
+from verl.experimental.agent_loop.row_worker import ClassmateAgentLoopWorker
+from verl.trainer.ppo.start_up import run_tokenizer
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -124,6 +122,29 @@ def composed(folder: Path, *overrides: str) -> DictConfig:
     return run_config(folder, CLASSMATES, samples, *overrides)
 
 
+def loop_of(config: DictConfig, policy: Policy) -> ClassmateAgentLoop:
+    """The loop as a worker makes it; within a running event loop."""
+    tokenizer = TOKENIZERS["byte_bpe"]()
+    return ClassmateAgentLoop(
+        judge=row_judge(config, tokenizer, policy),
+        trainer_config=DictConfigWrap(config),
+        server_manager=policy,
+        tokenizer=tokenizer,
+        processor=None,
+        dataset_cls=RLHFDataset,
+        data_config=DictConfigWrap(config.data),
+    )
+
+
+def worker_without_engine(config: DictConfig, postprocess: Callable[..., Awaitable[None]]) -> ClassmateAgentLoopWorker:
+    """A worker that hands what its loops make to `postprocess`."""
+    worker = object.__new__(ClassmateAgentLoopWorker)
+    worker.config, worker._agent_loop_postprocess, worker.tools = config, postprocess, []
+    worker.llm_client = worker.tokenizer = worker.processor = worker.hf_model_type = worker.dataset_cls = None
+    worker._judging, worker._making = {}, set()
+    return worker
+
+
 def run(
     config: DictConfig,
     text: str,
@@ -151,14 +172,7 @@ def run(
     }
 
     async def go() -> ClassmateAgentLoopOutput:
-        loop = ClassmateAgentLoop(
-            trainer_config=DictConfigWrap(config),
-            server_manager=policy,
-            tokenizer=TOKENIZERS["byte_bpe"](),
-            processor=None,
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
-        )
+        loop = loop_of(config, policy)
         classmates.live = loop.judge.client if live_client else None
         loop.judge.client = classmates
         return await loop.run({"temperature": 1.0}, **row)
@@ -241,6 +255,13 @@ def test_the_actors_mask_is_there_where_the_loss_counts_a_part(config: DictConfi
     assert fields["response_mask"].all(), "metrics count all tokens"
 
 
+def test_a_function_in_the_registry_makes_a_loop_without_hydra() -> None:
+    make = agent_loop.hydra.utils.instantiate
+    loop = object()
+    assert make(config=lambda **_: loop, tools=[]) is loop
+    assert make(config={"_target_": "fractions.Fraction"}, numerator=3) == 3
+
+
 def sessions(config: DictConfig, monkeypatch: pytest.MonkeyPatch, *, validate: bool) -> list[dict[str, Any]]:
     """What the policy is asked about one prompt, by session."""
     asked: list[dict[str, Any]] = []
@@ -253,9 +274,8 @@ def sessions(config: DictConfig, monkeypatch: pytest.MonkeyPatch, *, validate: b
         pass
 
     monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", ignore)
-    worker = object.__new__(ClassmateAgentLoopWorker)
-    worker.config, worker._agent_loop, worker._agent_loop_postprocess = config, Loop(), ignore
-    worker._judging, worker._making = {}, set()
+    worker = worker_without_engine(config, ignore)
+    worker._register(Loop())  # type: ignore[arg-type]
     trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": validate}
     prompt = {"uid": "0-1-key", "agent_name": "classmate_cot"}
     asyncio.run(worker._run_prompt(prompt, {"temperature": 1.0, "top_p": 0.9, "top_k": 5}, trajectory))
@@ -295,9 +315,7 @@ def test_rows_of_a_prompt_share_answers_to_the_question_alone(tmp_path: Path, mo
         made.append(json.loads(output.extra_fields["reward_extra_info"]["record"]))
 
     monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", ignore)
-    worker = object.__new__(ClassmateAgentLoopWorker)
-    worker.config, worker._agent_loop_postprocess = config, keep
-    worker._judging, worker._making = {}, set()
+    worker = worker_without_engine(config, keep)
     row = {
         "raw_prompt": [{"role": "user", "content": QUESTION}],
         "data_source": "hinted_arithmetic",
@@ -313,15 +331,9 @@ def test_rows_of_a_prompt_share_answers_to_the_question_alone(tmp_path: Path, mo
     }
 
     async def go() -> None:
-        worker._agent_loop = ClassmateAgentLoop(
-            trainer_config=DictConfigWrap(config),
-            server_manager=Policy(ANSWERED),
-            tokenizer=TOKENIZERS["byte_bpe"](),
-            processor=None,
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
-        )
+        worker._agent_loop = loop_of(config, Policy(ANSWERED))
         worker._agent_loop.judge.client = classmates
+        worker._register(worker._agent_loop)
         trajectory = {"step": 5, "sample_index": 0, "rollout_n": 0, "validate": False}
         for uid in ("0-5-key", "1-5-key"):
             await worker._run_prompt({"uid": uid, **row}, {"temperature": 1.0}, trajectory)
@@ -541,9 +553,7 @@ def test_no_row_is_dropped_where_a_template_refuses_system_text(tmp_path: Path, 
     rows = [{"prompt": chat, "data_source": "hinted_arithmetic", "extra_info": {"index": i}} for i in range(4)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
     config = composed(save_tokenizers(tmp_path, CLASSMATES), "reward_model.chat_date=2026-01-02")
-    trainer = object.__new__(BaselineRayPPOTrainer)
-    trainer.config = config
     own = copy.copy(TOKENIZERS["byte_bpe"]())
     own.chat_template = FAMILIES[family].template
-    tokenizer = trainer._with_run_template(own)
+    tokenizer = run_tokenizer(own, config)
     assert len(RLHFDataset([str(tmp_path / "train.parquet")], tokenizer, config.data)) == 4

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
-from verl.trainer.ppo.baseline_ray_trainer import fetch_for_models
+from verl.trainer.ppo.fetched_fields import fetch_for_models
 from verl.utils.transferqueue_utils import tqbridge
 
 
@@ -48,7 +48,7 @@ def test_ranks_fetch_what_models_read(batch: KVBatchMeta) -> None:
     group = SimpleNamespace(update_actor=update_actor)
     batch.extra_info["temperature"] = 0.7
     update_actor(batch)
-    fetch_for_models(group, without={"rm_scores"})
+    fetch_for_models([group, None, group], without={"rm_scores"})
     group.update_actor(batch)
     everything = {"responses", "advantages", "rm_scores", "raw_prompt", "extra_fields", "multi_modal_inputs"}
     assert seen == [everything, everything - {"raw_prompt", "extra_fields", "rm_scores"}]

@@ -1,14 +1,16 @@
 """Rows come out of the queue in order, and those that could not be made are counted, told, or end the run."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from verl.classmate.errors import ConfigError
-from verl.experimental.agent_loop.classmate_agent_loop import turns_of
+from verl.experimental.agent_loop.row_reading import turns_of
 from verl.trainer.ppo import queue_rows
-from verl.trainer.ppo.queue_rows import accounted
+from verl.trainer.ppo.queue_rows import AccountedRows, LostRows
 from verl.trainer.ppo.v1 import replay_buffer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
@@ -41,7 +43,7 @@ class Queue:
 
 
 @pytest.fixture
-def buffer_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+def rows_of(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(queue: Queue) -> Any:
         monkeypatch.setattr(replay_buffer, "tq", queue)
         monkeypatch.setattr(queue_rows, "tq", queue)
@@ -52,57 +54,57 @@ def buffer_of(monkeypatch: pytest.MonkeyPatch) -> Any:
             max_off_policy_strategy="drop",
             sampler_kwargs=None,
         )
-        return accounted(buffer)
+        return AccountedRows(buffer)
 
     return make
 
 
-def sample(buffer: Any, size: int) -> list[str]:
-    return buffer.sample(global_steps=1, partition_id="train", batch_size=size)[0].keys
+def sample(rows: AccountedRows, size: int) -> list[str]:
+    return rows.buffer.sample(global_steps=1, partition_id="train", batch_size=size)[0].keys
 
 
-def test_rows_come_in_prompt_order_and_lost_ones_are_told(buffer_of: Any) -> None:
+def test_rows_come_in_prompt_order_and_lost_ones_are_told(rows_of: Any) -> None:
     made = {"status": "success"}
     rows = {"10-1-b_0_0": made, "9-1-a_1_0": lost("OSError: away"), "9-1-a_0_0": made, "10-1-b_1_0": made}
     queue = Queue(rows, {"9-1-a": "failure", "10-1-b": "finished"})
-    buffer = buffer_of(queue)
-    assert sample(buffer, 2) == ["9-1-a_0_0", "10-1-b_0_0", "10-1-b_1_0"]
-    found, fetched = buffer.take_lost()
+    accounted = rows_of(queue)
+    assert sample(accounted, 2) == ["9-1-a_0_0", "10-1-b_0_0", "10-1-b_1_0"]
+    found, fetched = accounted.take_lost()
     assert [(row.error, row.index, row.rollout) for row in found] == [("OSError: away", "7", 1)]
     assert fetched == 4
-    assert buffer.take_lost() == ([], 0)
+    assert accounted.take_lost() == ([], 0)
     assert "9-1-a_1_0" not in queue.items, "nothing of it stays in the queue"
 
 
-def test_a_mistake_of_the_users_ends_the_run_in_its_own_words(buffer_of: Any) -> None:
+def test_a_mistake_of_the_users_ends_the_run_in_its_own_words(rows_of: Any) -> None:
     rows = {"0-1-a_0_0": {"status": "success"}, "0-1-a_1_0": lost("ConfigError: write another", is_mistake=True)}
     with pytest.raises(ConfigError, match=r"^write another$"):
-        sample(buffer_of(Queue(rows, {"0-1-a": "failure"})), 1)
+        sample(rows_of(Queue(rows, {"0-1-a": "failure"})), 1)
 
 
 @pytest.mark.parametrize(
     ("rows", "why"),
     [({"0-1-a_0_0": lost("OSError: away")}, r"\(OSError: away\)"), ({}, "materializable")],
 )
-def test_a_batch_without_a_row_ends_the_run_and_says_why(buffer_of: Any, rows: dict[str, Any], why: str) -> None:
+def test_a_batch_without_a_row_ends_the_run_and_says_why(rows_of: Any, rows: dict[str, Any], why: str) -> None:
     with pytest.raises(RuntimeError, match=why):
-        sample(buffer_of(Queue(rows, {"0-1-a": "failure"})), 1)
+        sample(rows_of(Queue(rows, {"0-1-a": "failure"})), 1)
 
 
-def test_rows_that_nobody_makes_any_more_are_not_awaited(buffer_of: Any) -> None:
-    buffer = buffer_of(Queue({}, {"0-1-a": "running"}))
+def test_rows_that_nobody_makes_any_more_are_not_awaited(rows_of: Any) -> None:
+    accounted = rows_of(Queue({}, {"0-1-a": "running"}))
 
     def nobody_is_left(timeout_s: float) -> None:
         raise RuntimeError("a process that makes rows died")
 
-    buffer.wait_for_rows = nobody_is_left
+    accounted.wait_for_rows = nobody_is_left
     with pytest.raises(RuntimeError, match="a process that makes rows died"):
-        sample(buffer, 1)
+        sample(accounted, 1)
 
 
-def test_rows_are_looked_for_as_soon_as_they_are_made(buffer_of: Any) -> None:
+def test_rows_are_looked_for_as_soon_as_they_are_made(rows_of: Any) -> None:
     queue = Queue({}, {"0-1-a": "running"})
-    buffer = buffer_of(queue)
+    accounted = rows_of(queue)
     waits = []
 
     def made(timeout_s: float) -> None:
@@ -110,8 +112,8 @@ def test_rows_are_looked_for_as_soon_as_they_are_made(buffer_of: Any) -> None:
         queue.items |= {"0-1-a_0_0": {"status": "success"}}
         queue.items["0-1-a"]["status"] = "finished"
 
-    buffer.wait_for_rows = made
-    assert sample(buffer, 1) == ["0-1-a_0_0"]
+    accounted.wait_for_rows = made
+    assert sample(accounted, 1) == ["0-1-a_0_0"]
     assert len(waits) == 1
 
 
@@ -129,3 +131,27 @@ def test_rows_are_looked_for_as_soon_as_they_are_made(buffer_of: Any) -> None:
 )
 def test_turns_are_what_the_policy_wrote(mask: list[int], turns: tuple[tuple[int, int], ...]) -> None:
     assert turns_of(mask) == turns
+
+
+@pytest.mark.parametrize(("min_made", "goes_on"), [(0.5, True), (0.9, False)])
+def test_too_many_lost_rows_end_the_run(tmp_path: Path, rows_of: Any, min_made: float, goes_on: bool) -> None:
+    accounted = rows_of(
+        Queue({"0-1-a_0_0": {"status": "success"}, "0-1-a_1_0": lost("OSError: away")}, {"0-1-a": "failure"})
+    )
+    sample(accounted, 1)
+    (tmp_path / "logs").mkdir()
+    told: list[str] = []
+    run: Any = SimpleNamespace(
+        folder=SimpleNamespace(path=tmp_path),
+        console=SimpleNamespace(line=told.append),
+        reward=SimpleNamespace(min_made_fraction=min_made),
+    )
+    rows = LostRows(accounted, run)
+    if goes_on:
+        assert rows.count(3) == 1
+        assert "1 of 2 rows could not be made (last: OSError: away" in told[0]
+    else:
+        with pytest.raises(RuntimeError, match="1 of 2 rows could not be made"):
+            rows.count(3)
+    assert json.loads((tmp_path / "logs" / "lost_rows.jsonl").read_text())["step"] == 3
+    assert rows.count(3) == 0, "each is told once"

@@ -16,7 +16,7 @@ from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
 from tests.run_config import run_config, save_tokenizers
 from tests.workers.test_row_judge import CLASSMATES, KIND, Client, answer_of
 from verl.classmate.scoring import Outcome
-from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer
+from verl.trainer.ppo.batched import ask_in_turn
 from verl.workers.classmate_workers import Reply
 from verl.workers.classmates.shared_draws import drawn_once, shared_draws
 from verl.workers.row_judge import Answer, JudgedRow, RowJudge
@@ -225,11 +225,11 @@ def test_the_schedule_batched_shares_them_too(models: Path) -> None:
 
     client = Slow()
     judge = row_judge(models, client, f"{KIND}=remove_wo_cot")
-    trainer = object.__new__(BaselineRayPPOTrainer)
-    trainer.classmates = Awake()  # type: ignore[assignment]
+    classmates: Any = Awake()
     other = dataclasses.replace(answer_of().task, extra_info={"index": 4})
     rows = [judge.read(answer) for answer in [*of_one_prompt(), *of_one_prompt(task=other)]]
-    asked = asyncio.run(trainer._generate_classmate_continuations(judge, rows, [{} for _ in rows], frozenset()))
+    needed = [True] * len(rows)
+    asked = asyncio.run(ask_in_turn(judge, classmates, rows, [{} for _ in rows], frozenset(), needed=needed))
     assert sum(alone(request["prompt"]) for request in client.requests) == 2 * 2
     told = [[item.text for item in one.continuations if item.view == 1] for row in asked for one in row]
     assert told[0::2] == [told[0]] * 4 + [told[8]] * 4

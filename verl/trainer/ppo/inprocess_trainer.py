@@ -11,49 +11,31 @@ training worker, dump); ours here is only the order, as a loop to read from top 
     >>> trainer.fit()
 """
 
-import asyncio
-import bdb
-import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-import hydra
-import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
-from tensordict import NonTensorData, TensorDict
+from tensordict import TensorDict
 
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
-from verl.experimental.agent_loop.classmate_agent_loop import (
-    GREEDY_SESSION,
-    SINGLE_TURN,
-    ClassmateAgentLoop,
-    partners,
-    read_by_classmates,
-    registered_loops,
-)
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.protocol import DataProto
-from verl.tools.tool_registry import load_all_tools
-from verl.trainer.ppo.advantage import row_fields
-from verl.trainer.ppo.advantage.rows import Greedy
-from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer, narrow_masks
+from verl.trainer.ppo import start_up
+from verl.trainer.ppo.batch_advantages import batch_advantages, needed_fields
+from verl.trainer.ppo.classmate_cot_ray_trainer import ClassmateCoTRayPPOTrainer
 from verl.trainer.ppo.core_algos import agg_loss
-from verl.trainer.ppo.metric_utils import (
-    compute_data_metrics,
-    compute_throughout_metrics,
-    compute_timing_metrics,
-    compute_variance_proxy_metrics,
-)
+from verl.trainer.ppo.greedy import split_greedy
+from verl.trainer.ppo.inprocess_batch import as_batch, for_worker, upstream_metrics
+from verl.trainer.ppo.inprocess_rows import RowMaker
+from verl.trainer.ppo.masks import narrowed_masks
 from verl.trainer.ppo.one_update import take_agreement
+from verl.trainer.ppo.validation import make_up_for_validation
 from verl.utils import tensordict_utils as tu
 from verl.utils.debug import marked_timer
 from verl.utils.debug.metrics import calculate_debug_metrics
-from verl.utils.import_utils import resolve_config_path
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 from verl.utils.tracking import Tracking
-from verl.workers.classmates.shared_draws import shared_draws
 from verl.workers.engine.fsdp.policy_engine import ENTROPY_ASIDE
 from verl.workers.inprocess import (
     InProcessClient,
@@ -67,32 +49,12 @@ from verl.workers.inprocess import (
 from verl.workers.row_judge import RowJudge
 from verl.workers.utils.padding import response_from_nested
 
-_NESTED = frozenset(
-    {
-        "prompts",
-        "responses",
-        "response_mask",
-        "loss_mask",
-        "input_ids",
-        "position_ids",
-        "rollout_log_probs",
-        "rm_scores",
-        "classmate_mask",
-        "classmate_segments",
-        "actor_mask",
-    }
-)
-"""Fields of a row with one number per token: nested (B, R), (B, P) or (B, P + R) in a batch."""
 
-_WORKER_FIELDS = _NESTED | {"old_log_probs", "ref_log_prob", "advantages", "returns", "values", "rollout_is_weights"}
-"""What training workers are given."""
-
-
-class InProcessTrainer(BaselineRayPPOTrainer):
+class InProcessTrainer(ClassmateCoTRayPPOTrainer):
     """Baseline and classmate training without Ray, asyncio threads or a queue."""
 
     def __init__(self, config: DictConfig, *, trains_with_classmates: bool, **kwargs: Any) -> None:
-        """As `BaselineRayPPOTrainer`, for either kind of training.
+        """As `ClassmateCoTRayPPOTrainer`, for either kind of training.
 
         Raises:
             ConfigError: for impossible settings.
@@ -107,10 +69,10 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         self._init_dataloader()
         self._load_models()
         self._load_checkpoint()
-        self._guard_frozen_policy()
+        self._frozen_policy = start_up.frozen_policy(self.reward_config, self.folder, self.console)
         load_weights(self.server, self.actor_rollout_wg, self.global_steps)
         client = InProcessClient(self.config, self.reward_config, self.classmate_servers, self.server)
-        self._loop_parts = {
+        loop_parts = {
             "trainer_config": DictConfigWrap(config=self.config),
             "server_manager": self.server,
             "tokenizer": self.tokenizer,
@@ -120,9 +82,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
             "hf_model_type": self.actor_rollout_wg.actor.model_config.hf_config.model_type,
         }
         judge = RowJudge.build(self.config, self.tokenizer, client)
-        self.agent_loop = ClassmateAgentLoop(**self._loop_parts, judge=judge)
-        self.agent_loop.loop = _OnTheSpot()
-        self._other_loops: dict[str, Any] = {}
+        self._row_maker = RowMaker(self.config, self.reward_config, loop_parts, judge)
 
     def _load_models(self) -> None:
         """The policy as it is trained and as it answers, its frozen copy, the critic, and the classmates."""
@@ -136,10 +96,9 @@ class InProcessTrainer(BaselineRayPPOTrainer):
     def fit(self, agent_loop_manager: Any = None) -> None:
         """Trains to the end."""
         assert agent_loop_manager is None, "there is no manager of agent loops in debug mode"
-        if self.clock is not None:
-            self.clock.lap("models and engines")
+        self._startup.models_are_there()
         config = self.config.trainer
-        self._make_up_for_validation()
+        make_up_for_validation(self.config, self.folder, total_steps=self.total_training_steps)
         self.logger = Tracking(
             project_name=config.project_name,
             experiment_name=config.experiment_name,
@@ -194,86 +153,30 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         if config.test_freq > 0 and (is_last or step % config.test_freq == 0):
             with marked_timer("testing", timing):
                 metrics |= self._validate()
-        self._leave_step(self._records(batch, metrics, timing), metrics)
+        records = self._records(batch, metrics, timing)
+        self._recorder.leave(records, metrics, self.classmates, step, self.total_training_steps)
         return metrics
 
     def _records(self, batch: Any, metrics: dict, timing_raw: dict) -> list[dict[str, Any]]:
-        metrics |= self._upstream_metrics(batch, metrics, timing_raw)
-        return self._described(batch.select(*self._dumped_fields), metrics)
+        step = self.global_steps
+        metrics |= {"training/global_step": step, "training/epoch": (step - 1) // self.steps_per_epoch}
+        metrics |= upstream_metrics(batch, metrics, timing_raw, use_critic=self.use_critic)
+        return self._recorder.records(batch.select(*self._recorder.fields), metrics, self.classmates)
 
     # Rows.
 
-    def _account_for_rows(self, *, validation: bool = False) -> int:
-        """None is lost here: what goes wrong is raised where it happens."""
-        return 0
-
     def _answer(self, prompts: TensorDict, *, validate: bool) -> list[dict[str, Any]]:
-        """The policy's answers to each prompt, judged: rows of fields, in the order of prompts and answers."""
-        rollout = self.config.actor_rollout_ref.rollout
-        sampling = rollout.val_kwargs if validate else rollout
-        params = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
-        greedy = rollout.n if self.advantage_config.adv_estimator == "remax" and not validate else None
-        sessions = sampling.n + (greedy is not None)
-        tu.assign_non_tensor_data(prompts, "global_steps", self.global_steps)
-        partner_of = partners(prompts, self.reward_config, validate=validate)
-        asked = []
-        for i in range(len(prompts)):
-            columns = {
-                key: value.data if isinstance(value, NonTensorData) else value for key, value in prompts[i].items()
-            }
-            columns |= {"is_validate": validate, "excluded_classmates": (), "judged_later": False}
-            columns |= {"judged_beside": False}
-            columns |= {"partner": partner_of[i], GREEDY_SESSION: greedy}
-            asked += [columns | {"session_id": session} for session in range(sessions)]
-
-        async def answer_all() -> list[dict[str, Any]]:
-            asyncio.get_running_loop().set_task_factory(_task_that_quits)  # type: ignore[arg-type]
-            with shared_draws():
-                return await asyncio.gather(*(self._answer_one(params, columns) for columns in asked))
-
-        return asyncio.run(answer_all())
-
-    async def _answer_one(self, params: dict[str, Any], columns: dict[str, Any]) -> dict[str, Any]:
-        if columns["session_id"] == columns[GREEDY_SESSION]:
-            params = {"temperature": 0, "top_p": 1.0, "top_k": -1}
-        loop = self._agent_loop_of(columns)
-        if loop is self.agent_loop:
-            output = await loop.run(dict(params), **columns)
-        else:
-            seeded = self.agent_loop.seeded(params, columns)
-            output = await read_by_classmates(self.agent_loop.judge, await loop.run(seeded, **columns), columns)
-        row = output.as_dict() | columns
-        input_ids = torch.cat([row["prompts"], row["responses"]])
-        return row | {
-            "loss_mask": row["response_mask"],
-            "input_ids": input_ids,
-            "position_ids": torch.arange(len(input_ids)),
-        }
-
-    def _agent_loop_of(self, columns: Mapping[str, Any]) -> Any:
-        """The loop that a row names, or the run's own."""
-        name = columns.get("agent_name") or self.config.actor_rollout_ref.rollout.agent.default_agent_loop
-        if name in SINGLE_TURN:
-            return self.agent_loop
-        if name not in self._other_loops:
-            rollout = self.config.actor_rollout_ref.rollout
-            paths = {key: rollout.multi_turn[key] for key in ("tool_config_path", "function_tool_path")}
-            tools = load_all_tools(**{key: path and resolve_config_path(path) for key, path in paths.items()})
-            kind = registered_loops(rollout.agent.agent_loop_config_path)[name]
-            self._other_loops[name] = hydra.utils.instantiate(kind, **self._loop_parts, tools=ToolListWrap(tools))
-            self._other_loops[name].loop = _OnTheSpot()
-        return self._other_loops[name]
+        greedy = self.advantage_config.adv_estimator == "remax" and not validate
+        return self._row_maker.make(prompts, step=self.global_steps, validate=validate, greedy=greedy)
 
     def _without_greedy(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The rows to train on; `remax` keeps the rewards of its greedy ones as baselines."""
-        greedy = [row for row in rows if row["session_id"] == row[GREEDY_SESSION]]
-        scored = {row["uid"]: Greedy.of_row(row, self.advantage_config) for row in greedy}
-        self._greedy = {uid: one for uid, one in scored.items() if one is not None}
-        return [row for row in rows if row["session_id"] != row[GREEDY_SESSION]]
+        sampled, self._greedy = split_greedy(rows, self.advantage_config)
+        return [rows[i] for i in sampled]
 
     def _validate(self) -> dict[str, float]:
         """Validates, writes `val_preds/step_N.jsonl` and returns the metrics."""
-        self._show_startup()
+        self._startup.show()
         data_sources: list[str] = []
         columns: dict[str, list[Any]] = defaultdict(list)
         for prompts in self.val_dataloader:
@@ -286,7 +189,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
     # Models.
 
     def _infer(self, method: Any, batch: TensorDict, *, entropy: bool = False) -> TensorDict:
-        data = batch.select(*(_WORKER_FIELDS & set(batch.keys())))
+        data = for_worker(batch)
         temperature = self.config.actor_rollout_ref.rollout.temperature
         tu.assign_non_tensor(data, calculate_entropy=entropy, compute_loss=False, temperature=temperature)
         return method(data)
@@ -296,7 +199,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
 
     def _add_old_log_probs(self, batch: TensorDict, metrics: dict[str, Any]) -> None:
         """`old_log_probs` where the update's own do not stand for them, and the policy's entropy in the metrics."""
-        if not self._needs_old_log_probs(len(batch)):
+        if not self._passes.needs_old_log_probs(len(batch), step=self.global_steps):
             return
         correction = self.config.algorithm.rollout_correction
         if correction is not None and correction.get("bypass_mode", False):
@@ -320,22 +223,16 @@ class InProcessTrainer(BaselineRayPPOTrainer):
             metrics |= calculate_debug_metrics(DataProto(batch=batch.select(*names).to_padded_tensor()))
 
     def _add_advantages(self, batch: TensorDict, metrics: dict[str, Any]) -> None:
-        fields = {"uid", "rm_scores", "rollout_log_probs", "old_log_probs", *row_fields(self.advantage_config)}
+        rows = batch.select(*(set(needed_fields(self.advantage_config)) & set(batch.keys())))
         padding_B = torch.zeros(len(batch), dtype=torch.bool)
-        rows = batch.select(*(fields & set(batch.keys())))
-        batch.update(self._advantages(rows, padding_B, metrics))
+        config, advantage = self.config, self.advantage_config
+        batch.update(batch_advantages(rows, padding_B, config, advantage, self._greedy, metrics))
 
     def _counted(self, batch: TensorDict) -> TensorDict:
         """The batch with the masks of `token_level_main_reward_mode`; metrics count all tokens."""
         if self.reward_config.token_level_main_reward_mode == "all_tokens":
             return batch
-        actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
-        narrowed = narrow_masks(
-            batch["response_mask"].unbind(),
-            batch["actor_mask"].unbind(),
-            rows_of_update=actor.ppo_mini_batch_size * rollout.n,
-        )
-        return batch.copy().update({name: _nested(masks) for name, masks in narrowed.items()})
+        return batch.copy().update(narrowed_masks(batch, self.config))
 
     def _train(self, role: str, batch: TensorDict) -> dict[str, Any]:
         """One PPO update of `actor` or `critic`; its metrics, under its name."""
@@ -344,7 +241,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
             node, method = self.config.actor_rollout_ref.actor, self.actor_rollout_wg.update_actor
         else:
             node, method = self.config.critic, self.critic_wg.train_mini_batch
-        data = batch.select(*(_WORKER_FIELDS & set(batch.keys())))
+        data = for_worker(batch)
         rows = node.ppo_mini_batch_size * rollout.n
         tu.assign_non_tensor(
             data,
@@ -364,63 +261,3 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         reduced = reduce_metrics(metrics)
         take_agreement(reduced, prefix="actor/")
         return reduced
-
-    def _upstream_metrics(self, batch: TensorDict, metrics: dict[str, Any], timing: dict[str, float]) -> dict[str, Any]:
-        """Upstream's metrics of a step: rewards, lengths, times."""
-        names = {"prompts", "responses", "response_mask", "advantages", "returns", "values"} & set(batch.keys())
-        prompt_length, response_length = (batch[name].offsets().diff() for name in ("prompts", "responses"))
-        data = batch.select(*names, "rm_scores").to_padded_tensor()
-        data["token_level_scores"] = data["token_level_rewards"] = data.pop("rm_scores")
-        data["prompt_length"], data["response_length"] = prompt_length.float(), response_length.float()
-        turns = np.array(list(batch["num_turns"]), dtype=np.int32)
-        proto = DataProto(
-            batch=data,
-            non_tensor_batch={"__num_turns__": turns},
-            meta_info={"global_token_num": (prompt_length + response_length).tolist()},
-        )
-        step = self.global_steps
-        return (
-            {"training/global_step": step, "training/epoch": (step - 1) // self.steps_per_epoch}
-            | compute_data_metrics(batch=proto, use_critic=self.use_critic)
-            | compute_timing_metrics(batch=proto, timing_raw=timing)
-            | compute_throughout_metrics(batch=proto, timing_raw=timing, n_gpus=1)
-            | compute_variance_proxy_metrics(batch=proto, gradient_norm=metrics.get("actor/grad_norm"))  # type: ignore[arg-type]
-        )
-
-
-def _task_that_quits(
-    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **kwargs: Any
-) -> asyncio.Task:
-    """A task in which `q` at a debugger's prompt ends the run at once, and not only the row where it was typed."""
-
-    async def run() -> Any:
-        try:
-            return await coroutine
-        except bdb.BdbQuit:
-            # asyncio does not keep this one for the result of the task, but it would go on about the other tasks.
-            logging.getLogger("asyncio").disabled = True
-            raise KeyboardInterrupt from None
-
-    task = asyncio.Task(run(), loop=loop, **kwargs)
-    # Python complains about a coroutine that was not begun when its task was cancelled.
-    task.add_done_callback(lambda _: coroutine.close())
-    return task
-
-
-class _OnTheSpot:
-    """Stands for the event loop where upstream's agent loop would have a thread tokenize."""
-
-    async def run_in_executor(self, executor: None, function: Callable[[], Any]) -> Any:
-        return function()
-
-
-def as_batch(rows: list[dict[str, Any]]) -> TensorDict:
-    """Rows (B) of fields as upstream's workers take them: nested where a field has one number per token."""
-    batch = tu.list_of_dict_to_tensordict(rows)
-    for name in _NESTED & rows[0].keys():
-        batch[name] = _nested([row[name] for row in rows])
-    return batch
-
-
-def _nested(rows: list[torch.Tensor]) -> torch.Tensor:
-    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)

@@ -19,6 +19,7 @@ from tensordict import TensorDict
 
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.trainer.ppo.core_algos import agg_loss
+from verl.trainer.resources.model_sizes import model_config, with_defaults
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine.fsdp.policy_engine import ENTROPY_ASIDE
 from verl.workers.utils.padding import no_padding_2_padding, response_from_nested
@@ -63,6 +64,17 @@ def has_dropout(model_config: Mapping[str, Any]) -> bool:
         else isinstance(value, int | float) and value > 0 and ("drop" in name and not name.startswith("classifier"))
         for name, value in model_config.items()
     )
+
+
+def drops_out(model: Any) -> bool:
+    """Whether the policy's training pass differs from its other passes; so taken where it cannot be known.
+
+    Args:
+        model: the config's node `actor_rollout_ref.model`.
+    """
+    found = model_config(model.path)
+    whole = found and with_defaults({**found, **(model.get("override_config") or {})})
+    return whole is None or has_dropout(whole)
 
 
 def with_own_log_probs(ppo_loss: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,7 +30,7 @@ def check_agents(config: Mapping[str, Any]) -> None:
     if list(used) == ["classmate_cot"]:
         return
     # Not at the top: it imports what only such runs need this early.
-    from verl.experimental.agent_loop.classmate_agent_loop import SINGLE_TURN, registered_loops
+    from verl.experimental.agent_loop.row_loop import SINGLE_TURN, registered_loops
 
     known = dict.fromkeys(SINGLE_TURN) | registered_loops(rollout["agent"]["agent_loop_config_path"])
     for name, where in used.items():

@@ -231,7 +231,7 @@ def _train(
                 clock.lap("Ray")
                 # Engines load in their own processes while this one imports the trainer.
                 classmates = _start_classmates(config, run_config, console)
-                import verl.trainer.ppo.classmate_cot_ray_trainer  # noqa: F401  registers both trainers
+                import verl.trainer.ppo.baseline_ray_trainer  # noqa: F401  registers both trainers
                 from verl.trainer.ppo.v1 import get_trainer_cls
 
                 trainer_cls: Any = get_trainer_cls(run_config.trainer_name)

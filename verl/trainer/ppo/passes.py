@@ -1,0 +1,79 @@
+"""Which passes a step has, and where its rows are judged: what follows from the config and is the same in every step.
+
+Decision: both trainers ask here, so that `debug=true` leaves out what the run on Ray leaves out.
+
+    >>> passes = Passes(config, reward_config, trains_with_classmates=True)
+    >>> passes.judges_batches, passes.judges_beside
+    (False, True)
+"""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from omegaconf import DictConfig
+
+from verl.classmate.config import ClassmateRewardModelConfig
+from verl.trainer.ppo.one_update import drops_out, needs_old_log_probs
+from verl.trainer.ppo.utils import need_reference_policy
+from verl.utils.skip import SkipManager
+from verl.workers.classmates.placement import asked_in_turn, read_beside_log_probs, resolved_schedule
+
+
+class Passes:
+    """Looked up when first asked for; the models' configs are read then."""
+
+    def __init__(self, config: DictConfig, reward: ClassmateRewardModelConfig, *, trains_with_classmates: bool) -> None:
+        """
+        Args:
+            config: of the run.
+            reward: its node `reward_model`.
+            trains_with_classmates: whether classmates read training rows.
+        """
+        self._config = config
+        self._reward = reward
+        self._trains_with_classmates = trains_with_classmates
+
+    @functools.cached_property
+    def judges_batches(self) -> bool:
+        """Whether the trainer judges rows, all at once while the policy sleeps, and not who makes them."""
+        return bool(asked_in_turn(self._reward, resolved_schedule(self._config, self._reward)))
+
+    @functools.cached_property
+    def judges_beside(self) -> bool:
+        """Whether training rows are judged while log-probs of the policy or the reference are computed, if any are."""
+        rows = self._config.data.train_batch_size * self._config.actor_rollout_ref.rollout.n
+        computed = need_reference_policy(self._config) or self._needs_old_log_probs(rows)
+        return self._trains_with_classmates and computed and read_beside_log_probs(self._config, self._reward)
+
+    def needs_old_log_probs(self, rows: int, *, step: int) -> bool:
+        """Whether a batch of so many rows, padding included, needs a pass for `old_log_probs` before its update."""
+        is_trained = self._config.trainer.critic_warmup <= step
+        return not is_trained or self._needs_old_log_probs(rows)
+
+    def _needs_old_log_probs(self, rows: int) -> bool:
+        return needs_old_log_probs(self._config, self._reward, rows=rows, dropout=self._drops_out)
+
+    @functools.cached_property
+    def _drops_out(self) -> bool:
+        return drops_out(self._config.actor_rollout_ref.model)
+
+
+def goes_straight_on(config: DictConfig, step: int, total_steps: int) -> bool:
+    """Whether nothing but writing this step down comes before the next one."""
+    validates = config.trainer.test_freq > 0 and step % config.trainer.test_freq == 0
+    # A profile of some steps begins with a step, and would miss what is under way by then.
+    return not (validates or step >= total_steps or config.global_profiler.steps)
+
+
+@contextlib.contextmanager
+def as_of_next_step(trainer: Any) -> Iterator[None]:
+    """What is handed out within belongs to the step after `trainer.global_steps`."""
+    trainer.global_steps += 1
+    SkipManager.set_step(trainer.global_steps)
+    try:
+        yield
+    finally:
+        trainer.global_steps -= 1
+        SkipManager.set_step(trainer.global_steps)

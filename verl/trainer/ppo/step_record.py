@@ -1,0 +1,183 @@
+"""What a step leaves behind: the dump of its rows, its metrics, its lines on the terminal, and the checkpoint.
+
+Decision: a step is written down before it is saved, so that a checkpoint never runs ahead of `metrics.jsonl`; what
+comes later, a validation first of all, completes the line.
+
+    >>> recorder = StepRecorder(run)
+    >>> recorder.begin()
+    >>> records = recorder.records(rows, metrics, classmates)
+    >>> recorder.leave(records, metrics, classmates, 1, 200)
+"""
+
+import functools
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from tensordict import TensorDict
+
+from verl.classmate.judgement import judge_metrics, judge_records
+from verl.trainer.ppo.advantage.rows import recorded_advantages
+from verl.trainer.ppo.queue_rows import LostRows
+from verl.trainer.ppo.row_metrics import main_model_lengths, row_metrics
+from verl.trainer.ppo.start_up import OpenRun
+from verl.trainer.ppo.validation import take_records, validation_means
+from verl.trainer.run import checkpoints
+from verl.trainer.silent_classmates import SilenceWatch
+from verl.utils.checkpoint.lora import merge_saved
+from verl.workers.classmate_workers import ClassmateGroup
+
+
+class StepRecorder:
+    """Writes down steps, one after the other."""
+
+    rows_lost: int
+    """Rows of the step that could not be made."""
+
+    def __init__(self, run: OpenRun) -> None:
+        """Writes into the run's folder and onto its console; its typed configs say what there is to write."""
+        self._folder = run.folder
+        self._console = run.console
+        segments = ["classmate_segments"] if run.advantage.per_segment else []
+        self._tensors = ["advantages", "classmate_mask", *segments]
+        models = [spec.model for spec in run.reward.classmates]
+        self._silence = SilenceWatch(models, steps=run.reward.classmate_silence_steps)
+        self.begin()
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._began = time.time()
+        self.rows_lost = 0
+
+    @property
+    def seconds(self) -> float:
+        """Since the step began."""
+        return time.time() - self._began
+
+    @property
+    def fields(self) -> list[str]:
+        """Fields of a row that `records` reads."""
+        return ["extra_fields", *self._tensors]
+
+    def records(
+        self, rows: TensorDict, metrics: dict[str, Any], classmates: ClassmateGroup | None
+    ) -> list[dict[str, Any]]:
+        """The dump's records of a step's real rows, whose metrics are added to `metrics`.
+
+        Args:
+            rows: their `fields`.
+            metrics: upstream's so far.
+            classmates: whose restarts and exclusions are counted.
+        """
+        extra_fields = rows.pop("extra_fields").tolist()
+        infos, records = _split_extra_fields(extra_fields)
+        columns = [rows[name].unbind() for name in self._tensors]
+        for record, *tensors in zip(records, *columns, strict=True):
+            parts = {"segments": len(record["segment_rewards"]), "turns": record.get("turns", ())}
+            record.update(recorded_advantages(*tensors, **parts))
+        metrics.update(row_metrics(infos))
+        metrics.update(main_model_lengths(metrics))
+        metrics.update(judge_metrics(records))
+        metrics["training/rows_lost"] = float(self.rows_lost)
+        # Where rows are judged beside the log-probs, the trainer has timed how long it waited.
+        metrics.setdefault("timing_s/classmate_cot", _time_after_last_response(extra_fields))
+        if classmates is not None:
+            metrics["classmate/restarts"] = float(classmates.restarts)
+            metrics["classmate/excluded"] = float(len(classmates.excluded))
+        return records
+
+    def write(self, records: list[dict[str, Any]], metrics: Mapping[str, Any], *, step: int) -> None:
+        """Writes the rows, if they are not there, and the step's line in `metrics.jsonl`, or completes it."""
+        if not self._folder.rollouts_path(step).exists():
+            self._folder.dump_rows(step, records)
+        self._folder.write_metrics(step, metrics)
+
+    def leave(
+        self,
+        records: list[dict[str, Any]],
+        metrics: dict[str, Any],
+        classmates: ClassmateGroup | None,
+        step: int,
+        total_steps: int,
+    ) -> None:
+        """Writes the step down and shows its line, and what is wrong with judges and classmates."""
+        self._tell_judge_failures(records)
+        self.write(records, metrics, step=step)
+        self._console.step(step, total_steps, metrics, self.seconds)
+        if classmates is not None:
+            classmates.heed(records)
+        for line in self._silence.step(records):
+            self._console.line(line, loud=True)
+
+    def validated(
+        self, data_sources: Sequence[str], columns: dict[str, list[Any]], lost: LostRows, *, step: int, n: int
+    ) -> dict[str, float]:
+        """Writes the rows of a validation to `val_preds/step_N.jsonl`; its metrics.
+
+        Args:
+            data_sources: of each row.
+            columns: upstream's, by name; among them the dump's records, which are taken out.
+            lost: counts rows that could not be made.
+            step: global step.
+            n: answers to each prompt.
+        """
+        records = take_records(columns)
+        self._folder.dump_rows(step, records, validation=True)
+        metrics = validation_means(data_sources, columns, n=n) | judge_metrics(records, prefix="judge/validation")
+        metrics["validation/rows_lost"] = float(lost.count(step, validation=True))
+        self._tell_judge_failures(records)
+        return metrics
+
+    def _tell_judge_failures(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """One line about texts that the judge gave no score, with the last reason."""
+        judged = [judge for record in records for judge in judge_records(record)]
+        failed = [judge for judge in judged if "failure" in judge]
+        if failed:
+            self._console.line(
+                f"warning: the judge gave {len(failed)} of {len(judged)} texts no score; they are left out (last: "
+                f"{failed[-1]['failure']}: {failed[-1].get('error')})"
+            )
+
+
+def save_and_prune(save: Callable[[], None], *, trainer: DictConfig, folder: Path, step: int) -> None:
+    """Upstream's save between two removals of ours: there are never more than are kept, and always a whole one.
+
+    Upstream itself removes nothing: it would leave `data.pt`, forget what earlier starts have saved and, where one is
+    kept, remove it before the next is whole.
+
+    Args:
+        save: upstream's.
+        trainer: the config's node; its limits are null while upstream saves.
+        folder: of the run.
+        step: that is saved.
+    """
+    limits = {key: trainer[key] for key in ("max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep")}
+    keep, keep_critic = limits.values()
+    spared = Path(trainer.resume_from_path) if trainer.resume_mode == "resume_path" else None
+    prune = functools.partial(checkpoints.prune, folder, spared=spared)
+    prune(keep=keep and max(1, keep - 1), keep_critic=keep_critic and max(1, keep_critic - 1))
+    trainer.update(dict.fromkeys(limits))
+    try:
+        save()
+        merge_saved(folder / f"global_step_{step}" / "actor")
+    finally:
+        trainer.update(limits)
+    prune(keep=keep, keep_critic=keep_critic)
+
+
+def _split_extra_fields(extra_fields: list[Any]) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:
+    """Numbers and dump record of each row."""
+    infos, records = [], []
+    for fields in extra_fields:
+        info = dict(fields["reward_extra_info"])
+        records.append(json.loads(info.pop("record")))
+        infos.append(info)
+    return infos, records
+
+
+def _time_after_last_response(extra_fields: list[Any]) -> float:
+    """Seconds from the policy's last response to the last row's reward: what streaming could not hide."""
+    return max(0.0, max(f["rewarded_at"] for f in extra_fields) - max(f["responded_at"] for f in extra_fields))
