@@ -80,12 +80,16 @@ def command(options: Options, model: str, port: int, share: float) -> list[str]:
         "serve",
         model,
         *common,
-        f"--tensor-parallel-size={options.tensor_parallel_size}",
-        f"--gpu-memory-utilization={share:g}",
+        "--tensor-parallel-size",
+        str(options.tensor_parallel_size),
+        "--gpu-memory-utilization",
+        f"{share:g}",
         # Sampling is the request's, not what a model's own file suggests.
-        "--generation-config=vllm",
+        "--generation-config",
+        "vllm",
         # vLLM's own is 0: two servers, or one that was started again, would draw the same numbers.
-        f"--seed={fresh_engine_seed()}",
+        "--seed",
+        str(fresh_engine_seed()),
         "--disable-uvicorn-access-log",
         # Compiling takes minutes on a CPU.
         *(() if torch.cuda.is_available() else ("--enforce-eager",)),
