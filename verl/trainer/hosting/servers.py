@@ -74,13 +74,22 @@ def command(options: Options, model: str, port: int, share: float) -> list[str]:
     if options.backend == "hf":
         return [sys.executable, "-m", "verl.workers.rollout.hf_rollout_server.openai_api", model, *common]
     return [
-        *(sys.executable, "-m", "verl.trainer.hosting.vllm_serve", "serve", model, *common),
-        *("--tensor-parallel-size", str(options.tensor_parallel_size)),
-        *("--gpu-memory-utilization", f"{share:g}"),
+        sys.executable,
+        "-m",
+        "verl.trainer.hosting.vllm_serve",
+        "serve",
+        model,
+        *common,
+        "--tensor-parallel-size",
+        str(options.tensor_parallel_size),
+        "--gpu-memory-utilization",
+        f"{share:g}",
         # Sampling is the request's, not what a model's own file suggests.
-        *("--generation-config", "vllm"),
+        "--generation-config",
+        "vllm",
         # vLLM's own is 0: two servers, or one that was started again, would draw the same numbers.
-        *("--seed", str(fresh_engine_seed())),
+        "--seed",
+        str(fresh_engine_seed()),
         "--disable-uvicorn-access-log",
         # Compiling takes minutes on a CPU.
         *(() if torch.cuda.is_available() else ("--enforce-eager",)),
@@ -139,7 +148,10 @@ def start(options: Options, model: str, port: int, index: int) -> Hosted:
     with log.open("wb") as sink:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-ISc", _END_WITH_THE_LAUNCHER, str(os.getpid())),
+                sys.executable,
+                "-ISc",
+                _END_WITH_THE_LAUNCHER,
+                str(os.getpid()),
                 *command(options, model, port, share),
             ],
             env=variables,
