@@ -1,7 +1,7 @@
 """What deterministic runs come to, kept: a change of structure must leave all of it as it was, to the last digit.
 
     python -m tests.e2e.recorded record outputs/recorded/before      # about half an hour on 2 cores
-    python -m tests.e2e.recorded record outputs/recorded/after --only 'reward_type=*'
+    python -m tests.e2e.recorded record outputs/recorded/after --only 'reward_type_*'
     python -m tests.e2e.recorded compare outputs/recorded/before outputs/recorded/after
 
 One decision: a record is the run folders themselves, dumps, metrics and checkpoints; times alone are not compared. A
@@ -63,11 +63,11 @@ def cases(world: World, folder: Path) -> list[Case]:
         Case(name="main"),
         Case(name="baseline", program=BASELINE),
         *(
-            Case(name=f"estimator={name}", overrides=(f"algorithm.adv_estimator={name}", _ALWAYS))
+            Case(name=f"estimator_{name}", overrides=(f"algorithm.adv_estimator={name}", _ALWAYS))
             for name in (*get_args(EstimatorName), "drgrpo")
         ),
         *(
-            Case(name=f"reward_type={name}", overrides=(f"{_REWARD}.classmate_reward_type={name}", _ALWAYS))
+            Case(name=f"reward_type_{name}", overrides=(f"{_REWARD}.classmate_reward_type={name}", _ALWAYS))
             for name in get_args(RewardType)
             # Its rows name their partners, which those of the embedded world do not.
             if name != "help_other_similar_questions"
@@ -158,6 +158,7 @@ def _judged_in_run(world: World, folder: Path) -> tuple[str, ...]:
         f"reward_model.llm_judge_model_name={save_reward_model(folder / 'model', tokenizer, max_length=512)}",
         "reward_model.llm_judge_max_context=512",
         "reward.custom_reward_function.path=null",
+        f"{_REWARD}.unfinished_main_score=exclude",
         _ALWAYS,
     )
 
@@ -302,7 +303,7 @@ def main(arguments: Sequence[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record", help="run the cases and keep their run folders")
     recording.add_argument("folder", type=Path)
-    recording.add_argument("--only", default="*", help="names of cases, for instance 'main@debug' or 'reward_type=*'")
+    recording.add_argument("--only", default="*", help="names of cases, for instance 'main@debug' or 'reward_type_*'")
     recording.add_argument("--world", type=Path, default=ROOT / "outputs" / "recorded" / "world")
     comparing = commands.add_parser("compare", help="say what differs between two records")
     comparing.add_argument("before", type=Path)

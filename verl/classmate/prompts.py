@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from verl.classmate.cot import CotKind, CotMarkers, CotSpan, KeptCot, find_thought, locate
 from verl.classmate.errors import ConfigError
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +44,15 @@ and would read control tokens that a model spelled out in it; so it is put in af
 
 
 def handover(span: CotSpan, unfinished_cot: Literal["no_classmate", "close_and_score"]) -> Outcome:
-    """Whether this row's CoT is handed to classmates: `ok`, or why not (spec D4)."""
+    """Whether this row's CoT is handed to classmates: `ok`, or why not."""
     if not span.closed and (unfinished_cot == "no_classmate" or span.cot is None):
         return Outcome.unfinished_cot
     return Outcome.ok if span.cot and span.cot.strip() else Outcome.empty_cot
 
 
 def should_close(kept: KeptCot, setting: Literal["auto", "always", "never"]) -> bool:
-    """Whether the close marker follows the CoT for every classmate (spec 2.3): `auto` closes a thought whose end was
-    handed over. `closes` adds what hangs on the classmate."""
+    """Whether the close marker follows the CoT for every classmate: `auto` closes a thought whose end was
+    handed over. `closes` adds what depends on the classmate."""
     return kept.whole if setting == "auto" else setting == "always"
 
 
@@ -94,7 +94,7 @@ def build(
     example: str | None = None,
     cue: str = "",
 ) -> ClassmatePrompt:
-    """The prompt of one classmate (spec 2.3).
+    """The prompt of one classmate.
 
     Args:
         messages: the row's chat, as the main model got it.

@@ -1,9 +1,9 @@
-"""Judges the rows of a run again, from what it wrote down: how each thought was cut, what the classmates were asked and
+"""Scores the rows of a run again, from what it wrote down: how each thought was cut, what the classmates were asked and
 answered, and how reward and advantage came about. Tells where the numbers differ from the dumped ones.
 
-Decision: the steps are those of the run (`RowJudge`, `compute_advantage`, the typed config), with the dump in place of
-engines. So a replay also answers what another reward option would have made of the same answers. Scores are taken from
-the dump, since a judge may cost money; `--rescore` asks the verifier again.
+Decision: the steps are those of the run (`RowPipeline`, `compute_advantage`, the typed config), with the dump in place
+of engines. So a replay also answers what another reward option would have made of the same answers. Scores are taken
+from the dump, since a judge may cost money; `--rescore` asks the verifier again.
 
     python -m verl.evaluation.replay RUN --step 3                 # a line for each row
     python -m verl.evaluation.replay RUN --step 3 --row 5         # one row, in full
@@ -20,8 +20,8 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,22 +31,21 @@ from omegaconf import DictConfig, OmegaConf
 
 from verl.classmate.algorithm_config import AdvantageConfig, check_training
 from verl.classmate.errors import ConfigError
-from verl.classmate.scoring import Continuation, Outcome
-from verl.classmate.views import Partner
-from verl.evaluation.dump import Dump, as_dumped
+from verl.classmate.outcome import SEEN_BY_VERIFIER, Outcome
+from verl.classmate.record import Advantage, RowRecord
+from verl.classmate.row import Asked, ReadRow, ScoredRow
+from verl.evaluation.dump import Dump
 from verl.evaluation.reward_options import changes_verifier, with_overrides
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
 from verl.trainer.ppo.advantage.rows import recorded_advantages
 from verl.utils import hf_tokenizer
 from verl.utils.fs import copy_to_local
-from verl.workers.reward_manager.classmate_cot import RowTask, Verdict
-from verl.workers.row_judge import Answer, Asked, Asks, JudgedRow, ReadRow, RowJudge, advantage_fields
+from verl.workers.row_pipeline import RowPipeline
+from verl.workers.rows.asking import Asks
+from verl.workers.rows.tensors import advantage_fields
 
 TOLERANCE = 1e-5
 """Relative and absolute; advantages are single precision."""
-
-_SCORED = (Outcome.ok, Outcome.judge_error)
-"""Outcomes of texts that a verifier saw."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,23 +62,26 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReplayedRow:
-    """One row, judged again."""
+    """One row, scored again."""
 
     number: int
     """Its line in the dump, from 0."""
-    read: ReadRow
-    """How it was cut."""
-    judged: JudgedRow
-    """How it was scored."""
-    record: dict[str, Any]
+    scored: ScoredRow
+    """How it was read and scored."""
+    record: RowRecord
     """What would have been dumped."""
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """The record as it would stand in the file."""
+        return json.loads(self.record.to_json())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Replay:
-    """A step, judged again under one config."""
+    """A step, scored again under one config."""
 
-    judge: RowJudge
+    pipeline: RowPipeline
     """With the typed config."""
     advantage: AdvantageConfig
     """Options of the estimator."""
@@ -90,7 +92,7 @@ class Replay:
 
 
 def replay(dump: Dump, config: DictConfig, *, rescore: bool) -> Replay:
-    """Judges all rows of a dump.
+    """Scores all rows of a dump again.
 
     Args:
         dump: the step.
@@ -100,36 +102,30 @@ def replay(dump: Dump, config: DictConfig, *, rescore: bool) -> Replay:
     Raises:
         ConfigError: tokenizers or a reward function that are not there any more.
     """
-    judge = _judge(config)
+    pipeline = _pipeline(config)
     container: Any = OmegaConf.to_container(config, resolve=True)
-    advantage = check_training(container, judge.reward)
-    reads = [judge.read(_answer(record, dump)) for record in dump.records]
-
+    advantage = check_training(container, pipeline.reward)
     if rescore:
-        _check_judge(judge, dump)
+        _check_judge(pipeline, dump)
 
-    async def score_all() -> list[JudgedRow]:
+    async def score_all() -> list[ScoredRow]:
         try:
-            return list(
-                await asyncio.gather(
-                    *(_score(judge, read, record, rescore) for read, record in zip(reads, dump.records, strict=True))
-                )
-            )
+            return list(await asyncio.gather(*(score_again(pipeline, one, rescore=rescore) for one in dump.records)))
         finally:
-            await judge.manager.close()
+            await pipeline.manager.close()
 
-    judged = asyncio.run(score_all())
-    records = [as_dumped(row.record) for row in judged]
+    scored = asyncio.run(score_all())
+    records = [RowRecord.of(row) for row in scored]
     note = None if not dump.validation else "validation rows have no advantage"
     note = note or _unknown_advantages(config, advantage)
     if note is None:
-        for record, more in zip(records, _advantages(judged, dump, advantage, config), strict=True):
-            record.update(more)
+        found = _advantages(scored, advantage, config)
+        records = [record.with_advantage(one) for record, one in zip(records, found, strict=True)]
     rows = [
-        ReplayedRow(number=number, read=read, judged=row, record=record)
-        for number, (read, row, record) in enumerate(zip(reads, judged, records, strict=True))
+        ReplayedRow(number=number, scored=row, record=record)
+        for number, (row, record) in enumerate(zip(scored, records, strict=True))
     ]
-    return Replay(judge=judge, advantage=advantage, rows=tuple(rows), note=note)
+    return Replay(pipeline=pipeline, advantage=advantage, rows=tuple(rows), note=note)
 
 
 def differences(dumped: Any, now: Any, field: str = "") -> Iterator[Difference]:
@@ -158,7 +154,7 @@ class _Nobody(Asks):
         raise AssertionError("a replay asks nobody")
 
 
-def _judge(config: DictConfig) -> RowJudge:
+def _pipeline(config: DictConfig) -> RowPipeline:
     model = config.actor_rollout_ref.model
     try:
         tokenizer = hf_tokenizer(
@@ -168,7 +164,7 @@ def _judge(config: DictConfig) -> RowJudge:
         if model.get("custom_chat_template") is not None:
             # In self-play the policy is asked as a classmate.
             tokenizer.chat_template = model.custom_chat_template
-        return RowJudge.build(config, tokenizer, _Nobody())
+        return RowPipeline.build(config, tokenizer, _Nobody())
     except ConfigError:
         raise
     except (OSError, ValueError, RuntimeError, AttributeError) as error:
@@ -177,14 +173,14 @@ def _judge(config: DictConfig) -> RowJudge:
         raise ConfigError(f"a tokenizer or reward function of the run cannot be loaded: {reason}") from error
 
 
-def _check_judge(judge: RowJudge, dump: Dump) -> None:
+def _check_judge(pipeline: RowPipeline, dump: Dump) -> None:
     """A judge that was an engine of the run is not there any more.
 
     Raises:
         ConfigError: with what to write instead.
     """
-    spec = judge.reward.judge(validate=dump.validation)
-    if spec is not None and spec.in_run and judge.manager.compute_score is None:
+    spec = pipeline.reward.judge(validate=dump.validation)
+    if spec is not None and spec.in_run and pipeline.manager.compute_score is None:
         raise ConfigError(
             f"the judge {spec.model} was an engine of the run, and texts cannot be judged again without it; leave out "
             "--rescore, or serve it and write reward_model.llm_judge_backend_type=openai "
@@ -192,62 +188,28 @@ def _check_judge(judge: RowJudge, dump: Dump) -> None:
         )
 
 
-def _answer(record: Mapping[str, Any], dump: Dump) -> Answer:
-    partner = record["partner"]
-    return Answer(
-        messages=record["messages"],
-        prompt_ids=record["prompt_end_ids"],
-        response_ids=record["response_ids"],
-        task=RowTask(
-            data_source=record["data_source"], reward_model=record["reward_model"], extra_info=record["extra_info"]
-        ),
-        uid=record["uid"],
-        step=record["step"],
-        rollout=record["rollout"],
-        validate=dump.validation,
-        partner=None if partner is None else Partner(**partner),
-        turns=tuple((first, end) for first, end in record.get("turns", [])),
-    )
+async def score_again(pipeline: RowPipeline, record: RowRecord, *, rescore: bool) -> ScoredRow:
+    """One row from its record, with what was answered and, unless told otherwise, scored then."""
+    read = pipeline.read(record.answer)
+    asked = [_asked(pipeline, read, m, record, rescore) for m in pipeline.asks(read)]
+    main = record.main if not rescore and record.main.outcome in SEEN_BY_VERIFIER else None
+    return await pipeline.score(read, asked, main=main)
 
 
-async def _score(judge: RowJudge, read: ReadRow, record: Mapping[str, Any], rescore: bool) -> JudgedRow:
-    asked = [_asked(judge, read, m, record["classmates"], rescore) for m in judge.asks(read)]
-    main = None
-    if not rescore and record["main_outcome"] in _SCORED:
-        main = Verdict(score=record["main_score"], error=record["main_error"], judge=record.get("judge"))
-    return await judge.score(read, asked, main=main)
-
-
-def _asked(judge: RowJudge, read: ReadRow, m: int, classmates: Sequence[Mapping[str, Any]], rescore: bool) -> Asked:
+def _asked(pipeline: RowPipeline, read: ReadRow, m: int, record: RowRecord, rescore: bool) -> Asked:
     """What classmate m is asked now, and what it answered then."""
-    built = judge.prompts_of(read, m)
+    built = pipeline.asker.prompts_of(read, m)
     fits = all(prompt.ids is not None for prompt in built)
-    views = max(1, len(built))
+    then = record.asked[m].continuations if m < len(record.asked) else ()
     continuations = []
-    counts = [0] * views
-    for sample in classmates[m]["samples"] if m < len(classmates) else ():
-        view, outcome = sample.get("view", 0), Outcome(sample["outcome"])
-        if view >= views or counts[view] >= read.samples:
+    for item in then:
+        if item.view >= read.views or item.sample >= read.samples:
             continue
-        again = rescore and outcome in _SCORED
-        continuations.append(
-            Continuation(
-                view=view,
-                classmate=m,
-                sample=counts[view],
-                outcome=Outcome.ok if again else outcome,
-                text=sample["text"],
-                token_length=sample["tokens"],
-                finish_reason=sample["finish_reason"],
-                score=None if again else sample["score"],
-                consistency=None if again else sample.get("consistency"),
-                error=None if again else sample.get("error"),
-                judge=None if again else sample.get("judge"),
-            )
-        )
-        counts[view] += 1
+        if rescore and item.outcome in SEEN_BY_VERIFIER:
+            item = replace(item, outcome=Outcome.ok, score=None, consistency=None, error=None, judge=None)
+        continuations.append(item)
     texts = tuple(prompt.text if fits else None for prompt in built) or (None,)
-    return Asked(prompts=texts, continuations=tuple(continuations))
+    return pipeline.asker.said(m, texts, tuple(continuations))
 
 
 def _unknown_advantages(config: DictConfig, advantage: AdvantageConfig) -> str | None:
@@ -262,15 +224,13 @@ def _unknown_advantages(config: DictConfig, advantage: AdvantageConfig) -> str |
     return None
 
 
-def _advantages(
-    judged: Sequence[JudgedRow], dump: Dump, advantage: AdvantageConfig, config: DictConfig
-) -> list[dict[str, Any]]:
-    """What the dump says of each row's advantage."""
+def _advantages(rows: Sequence[ScoredRow], advantage: AdvantageConfig, config: DictConfig) -> list[Advantage]:
+    """Each row's advantage, as it is kept."""
+    answers = [row.read.answer for row in rows]
     fields = []
-    for row, record in zip(judged, dump.records, strict=True):
-        turns = record.get("turns") or [(0, len(record["response_ids"]))]
-        response_mask_R = torch.zeros(len(record["response_ids"]), dtype=torch.int64)
-        for first, end in turns:
+    for row, answer in zip(rows, answers, strict=True):
+        response_mask_R = torch.zeros(len(answer.response_ids), dtype=torch.int64)
+        for first, end in answer.turns or [(0, len(answer.response_ids))]:
             response_mask_R[first:end] = 1
         fields.append(advantage_fields(row) | {"response_mask": response_mask_R})
     columns = {}
@@ -278,18 +238,18 @@ def _advantages(
         values = [row[name] for row in fields]
         pads = values[0].ndim == 1 and name != "segment_rewards"
         columns[name] = torch.nn.utils.rnn.pad_sequence(values, batch_first=True) if pads else torch.stack(values)
-    uids = np.array([record["uid"] for record in dump.records], dtype=object)
+    uids = np.array([answer.uid for answer in answers], dtype=object)
     inputs = inputs_from_rows(columns, uids, torch.zeros(len(fields), dtype=torch.bool), advantage)
     advantages_BR = compute_advantage(inputs, advantage, config.algorithm).advantages_BR
     names = ["classmate_mask", *(["classmate_segments"] if advantage.per_segment else [])]
     return [
         recorded_advantages(
-            advantages_R[: len(row["response_mask"])],
-            *(row[name] for name in names),
-            segments=len(record["segment_rewards"]),
-            turns=record.get("turns", ()),
+            advantages_R[: len(tensors["response_mask"])],
+            *(tensors[name] for name in names),
+            segments=row.scores.segments,
+            turns=row.read.answer.turns,
         )
-        for advantages_R, row, record in zip(advantages_BR, fields, dump.records, strict=True)
+        for advantages_R, tensors, row in zip(advantages_BR, fields, rows, strict=True)
     ]
 
 
@@ -325,11 +285,11 @@ def _run(options: argparse.Namespace) -> tuple[str, int]:
     changed, keys = with_overrides(dump.config, options.overrides)
     # Under its own options a run must come out as it was dumped, whatever other options make of it.
     own = replay(dump, dump.config, rescore=options.rescore and not keys)
-    wrong = [list(differences(record, row.record)) for record, row in zip(dump.records, own.rows, strict=True)]
+    wrong = [list(differences(line, row.line)) for line, row in zip(dump.lines, own.rows, strict=True)]
     shown, changes = own, None
     if keys:
         shown = replay(dump, changed, rescore=options.rescore or changes_verifier(keys))
-        changes = [list(differences(row.record, new.record)) for row, new in zip(own.rows, shown.rows, strict=True)]
+        changes = [list(differences(row.line, new.line)) for row, new in zip(own.rows, shown.rows, strict=True)]
     numbers = range(len(dump.records)) if options.row is None else [options.row]
     view = replay_view.View(dump=dump, replay=shown, wrong=wrong, changes=changes, overrides=tuple(options.overrides))
     if options.json:

@@ -23,7 +23,9 @@ from tests.classmate.template_families import FAMILIES
 from tests.classmate.toy_tokenizers import TOKENIZERS
 from tests.run_config import run_config, save_tokenizers
 from verl.classmate.config import from_mapping
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
+from verl.classmate.record import asked_from_json
+from verl.classmate.row import Task
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.experimental.agent_loop.classmate_agent_loop import (
     ASKED_EARLY,
@@ -38,7 +40,6 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.classmate_workers import ClassmateClient, Reply
 from verl.workers.rollout.replica import TokenOutput
-from verl.workers.row_judge import asked_from_json, partner_from_json
 
 QUESTION = "Tom has three apples and gets four."
 THOUGHT = "\nTom has 3 apples and gets 4, so 3 + 4 = 7."
@@ -159,8 +160,8 @@ def run(
             dataset_cls=RLHFDataset,
             data_config=DictConfigWrap(config.data),
         )
-        classmates.live = loop.judge.client if live_client else None
-        loop.judge.client = classmates
+        classmates.live = loop.judge.asker.client if live_client else None
+        loop.judge.asker.client = classmates
         return await loop.run({"temperature": 1.0}, **row)
 
     return Row(output=asyncio.run(go()), policy=policy, classmates=classmates)
@@ -324,7 +325,7 @@ def test_the_rows_of_a_prompt_share_the_answers_to_the_question_alone(
             dataset_cls=RLHFDataset,
             data_config=DictConfigWrap(config.data),
         )
-        worker._agent_loop.judge.client = classmates
+        worker._agent_loop.judge.asker.client = classmates
         trajectory = {"step": 5, "sample_index": 0, "rollout_n": 0, "validate": False}
         for uid in ("0-5-key", "1-5-key"):
             await worker._run_prompt({"uid": uid, **row}, {"temperature": 1.0}, trajectory)
@@ -444,7 +445,7 @@ def batch(size: int, *, step: int = 5, first: int = 0) -> TensorDict:
 
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_every_question_is_paired_with_another_one_of_its_batch(size: int) -> None:
-    found = [partner_from_json(text) for text in paired(batch(size))]
+    found = [Task.from_json(text) for text in paired(batch(size))]
     asked = [int(partner.question.removeprefix("question ")) for partner in found if partner]
     assert sorted(asked) == list(range(size))
     assert not any(i == other for i, other in enumerate(asked))
@@ -467,7 +468,7 @@ def test_pairs_follow_from_seed_and_step_and_are_fixed_in_validation() -> None:
 def test_a_batch_of_one_and_other_reward_types_have_no_partner() -> None:
     assert paired(batch(1)) == [""]
     assert paired(batch(3), kind="vanilla_reward") == [""] * 3
-    assert partner_from_json("") is None
+    assert Task.from_json("") is None
 
 
 class Tomorrow(datetime.datetime):
@@ -493,7 +494,7 @@ def policy_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str
     monkeypatch.setattr(ClassmateAgentLoopWorker.__mro__[1], "__init__", upstream)
     worker = ClassmateAgentLoopWorker()
     loop = worker._agent_loop
-    loop.judge.client = Classmates({})
+    loop.judge.asker.client = Classmates({})
     chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": QUESTION}]
     columns = {
         "raw_prompt": chat,

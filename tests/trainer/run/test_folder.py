@@ -100,8 +100,8 @@ def test_an_unfinished_run_without_a_checkpoint_starts_again_in_its_folder():
     folder = RunFolder.open(config())
     folder.write_metrics(0, {"val": 0.1})
     folder.write_metrics(1, {"loss": 0.2})
-    folder.dump_rows(1, [{"a": 1}])
-    folder.dump_rows(0, [{"a": 1}], validation=True)
+    folder.dump_rows(1, ['{"a": 1}'])
+    folder.dump_rows(0, ['{"a": 1}'], validation=True)
     abandon(folder)
     again = RunFolder.open(config())
     assert (again.path, again.resumed_from) == (folder.path, 0)
@@ -304,9 +304,9 @@ def test_a_resumed_run_forgets_what_it_does_again(tmp_path):
     folder = RunFolder.open(config(tmp_path / "run"))
     for step in range(7):
         folder.write_metrics(step, {"loss": float(step)})
-        folder.dump_rows(step, [{"step": step}])
-    folder.dump_rows(0, [{"step": 0}], validation=True)
-    folder.dump_rows(6, [{"step": 6}], validation=True)
+        folder.dump_rows(step, [json.dumps({"step": step})])
+    folder.dump_rows(0, [json.dumps({"step": 0})], validation=True)
+    folder.dump_rows(6, [json.dumps({"step": 6})], validation=True)
     save_checkpoint(folder, 4)
     abandon(folder)
     again = RunFolder.open(config(tmp_path / "run"))
@@ -336,7 +336,7 @@ def test_kill_while_writing_leaves_whole_files(tmp_path):
         "folder = RunFolder.open(json.loads(sys.argv[1]))\n"
         "print('ready', flush=True)\n"
         "while True:\n"
-        "    folder.dump_rows(1, [{'text': 'x' * 100000} for _ in range(20)])\n"
+        "    folder.dump_rows(1, [json.dumps({'text': 'x' * 100000}) for _ in range(20)])\n"
         "    folder.write_metrics(1, {'loss': 0.5})\n"
     )
     process = subprocess.Popen(
@@ -362,7 +362,7 @@ def run_until(path: Path, step: int, *saved: int) -> RunFolder:
     folder = RunFolder.open(config(path))
     for done in range(step + 1):
         folder.write_metrics(done, {"loss": float(done)})
-        folder.dump_rows(done, [{"step": done}])
+        folder.dump_rows(done, [json.dumps({"step": done})])
     for saved_step in saved:
         save(folder.path, saved_step)
     abandon(folder)

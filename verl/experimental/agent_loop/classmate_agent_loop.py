@@ -24,6 +24,9 @@ from tensordict import NonTensorStack, TensorDict
 from verl.classmate import templates
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
+from verl.classmate.metrics import row_numbers
+from verl.classmate.record import RowRecord, asked_to_json
+from verl.classmate.row import Answer, ScoredRow, Task
 from verl.classmate.seeds import request_seed, sends_seed
 from verl.classmate.views import derangement
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap, _agent_loop_registry
@@ -36,15 +39,8 @@ from verl.utils.rollout_trace import rollout_trace_attr
 from verl.workers.classmate_workers import ClassmateClient, context_length
 from verl.workers.classmates.placement import asked_in_turn
 from verl.workers.classmates.shared_draws import drawn_once, shared_draws
-from verl.workers.reward_manager.classmate_cot import RowTask
-from verl.workers.row_judge import (
-    Answer,
-    JudgedRow,
-    RowJudge,
-    advantage_fields,
-    asked_to_json,
-    partner_from_json,
-)
+from verl.workers.row_pipeline import RowPipeline
+from verl.workers.rows.tensors import advantage_fields
 
 ASKED_EARLY = "asked_early"
 """Key of a row's extra fields: what was asked where the row was made, with the schedule `batched`."""
@@ -69,7 +65,7 @@ class ClassmateAgentLoopOutput(AgentLoopOutput):
     """Upstream's output plus what the advantage needs of a row."""
 
     judged: Any
-    """The `JudgedRow`."""
+    """The `ScoredRow`."""
 
     def as_dict(self) -> dict[str, Any]:
         """Adds the reward's parts."""
@@ -79,13 +75,13 @@ class ClassmateAgentLoopOutput(AgentLoopOutput):
         return fields | advantage_fields(judged)
 
 
-def judged_extra_fields(judged: JudgedRow) -> dict[str, Any]:
+def judged_extra_fields(judged: ScoredRow) -> dict[str, Any]:
     """What metrics and dumps need of a row."""
-    record = json.dumps(judged.record, ensure_ascii=False, default=str)
-    return {"reward_extra_info": {**judged.info, "record": record}, "rewarded_at": time.time()}
+    record = RowRecord.of(judged).to_json()
+    return {"reward_extra_info": {**row_numbers(judged), "record": record}, "rewarded_at": time.time()}
 
 
-def reward_fields(judged: JudgedRow, extra_fields: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+def reward_fields(judged: ScoredRow, extra_fields: Mapping[str, Any], tokens: int) -> dict[str, Any]:
     """What is added to a row in the queue that was judged after it was written.
 
     Args:
@@ -100,11 +96,11 @@ def reward_fields(judged: JudgedRow, extra_fields: Mapping[str, Any], tokens: in
     )
 
 
-_JUDGES: dict[int, tuple[DictConfig, RowJudge]] = {}
+_JUDGES: dict[int, tuple[DictConfig, RowPipeline]] = {}
 """Judges of this process by the identity of the config: upstream may build an agent loop per row."""
 
 
-def row_judge(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowJudge:
+def row_judge(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowPipeline:
     """The judge of `config` in this process; `policy` is the client of the rollout's servers (live self-play)."""
     if id(config) not in _JUDGES:
         reward = from_mapping(config.reward_model, require_classmates=False)
@@ -115,14 +111,14 @@ def row_judge(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowJudg
             policy=policy,
             policy_engine=config.actor_rollout_ref.rollout.name,
         )
-        _JUDGES[id(config)] = (config, RowJudge.build(config, tokenizer, client))
+        _JUDGES[id(config)] = (config, RowPipeline.build(config, tokenizer, client))
     return _JUDGES[id(config)][1]
 
 
 class ClassmateAgentLoop(SingleTurnAgentLoop):
     """Registered as `classmate_cot`."""
 
-    def __init__(self, *args: Any, judge: RowJudge | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, judge: RowPipeline | None = None, **kwargs: Any) -> None:
         """As upstream; `judge` is the process's own when not given."""
         super().__init__(*args, **kwargs)
         self.judge = judge or row_judge(self.config, self.tokenizer, self.server_manager)
@@ -185,7 +181,9 @@ def registered_loops(config_path: str | None) -> dict[str, Any]:
     return found
 
 
-async def read_by_classmates(judge: RowJudge, output: AgentLoopOutput, columns: Mapping[str, Any]) -> AgentLoopOutput:
+async def read_by_classmates(
+    judge: RowPipeline, output: AgentLoopOutput, columns: Mapping[str, Any]
+) -> AgentLoopOutput:
     """What any agent loop made of a row, plus what the classmates make of its CoT, and the reward.
 
     Args:
@@ -203,7 +201,7 @@ async def read_by_classmates(judge: RowJudge, output: AgentLoopOutput, columns: 
         replies = await asyncio.gather(*(judge.ask(row, m, excluded=excluded, needed=needed) for m in now))
         output.extra_fields[ASKED_EARLY] = {m: asked_to_json(reply) for m, reply in zip(now, replies, strict=True)}
         return output
-    judged = await judge.judge(answer, excluded=excluded)
+    judged = await judge.run(answer, excluded=excluded)
     fields = {name: getattr(output, name) for name in AgentLoopOutput.model_fields}
     fields["extra_fields"] = output.extra_fields | judged_extra_fields(judged)
     fields["reward_score"] = judged.scores.final_reward if judged.scores.main_valid else 0.0
@@ -233,7 +231,8 @@ def answer_of(
         messages=columns["raw_prompt"],
         prompt_ids=prompt_ids,
         response_ids=response_ids,
-        task=RowTask(
+        task=Task(
+            question=columns["raw_prompt"][-1]["content"],
             data_source=str(columns["data_source"]),
             reward_model=columns["reward_model"],
             extra_info=columns["extra_info"],
@@ -242,7 +241,7 @@ def answer_of(
         step=int(columns["global_steps"]),
         rollout=int(columns["session_id"]),
         validate=validate,
-        partner=partner_from_json(columns["partner"]),
+        partner=Task.from_json(columns["partner"]),
     )
 
 
@@ -358,7 +357,7 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
     async def _reward_fields(self, output: AgentLoopOutput, columns: Mapping[str, Any]) -> dict[str, Any]:
         answer = answer_of(output.prompt_ids, output.response_ids, output.response_mask, columns)
-        judged = await self._agent_loop.judge.judge(answer, excluded=frozenset(columns["excluded_classmates"]))
+        judged = await self._agent_loop.judge.run(answer, excluded=frozenset(columns["excluded_classmates"]))
         return reward_fields(judged, output.extra_fields, len(output.response_ids))
 
     async def rewards(self) -> dict[str, dict[str, Any]]:

@@ -14,10 +14,8 @@ import contextlib
 import dataclasses
 import functools
 import json
-import math
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,7 +33,9 @@ from verl.classmate import templates
 from verl.classmate.algorithm_config import AdvantageConfig, check_training
 from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec, SelfPlaySpec, from_mapping
 from verl.classmate.errors import ConfigError
-from verl.classmate.judgement import judge_metrics, judge_records
+from verl.classmate.metrics import judge_metrics, main_model_lengths, step_metrics, validation_metrics
+from verl.classmate.record import RowRecord, asked_from_json
+from verl.classmate.row import Answer, Asked, ReadRow, ScoredRow
 from verl.classmate.seeds import row_key
 from verl.experimental.agent_loop.classmate_agent_loop import (
     ASKED_EARLY,
@@ -53,7 +53,6 @@ from verl.trainer.ppo.advantage.rows import GREEDY_FIELDS, Greedy, recorded_adva
 from verl.trainer.ppo.one_update import has_dropout, needs_old_log_probs, take_agreement
 from verl.trainer.ppo.queue_rows import accounted
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
-from verl.trainer.ppo.row_metrics import main_model_lengths, row_metrics
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -83,7 +82,7 @@ from verl.workers.classmates.shared_draws import shared_draws
 from verl.workers.engine.fsdp.policy_engine import ENTROPY_ASIDE
 from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.one_server import OneServerClient
-from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, asked_from_json
+from verl.workers.row_pipeline import RowPipeline
 from verl.workers.utils.padding import response_to_nested
 
 
@@ -446,7 +445,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
     async def _judge_batch(
         self, answers: Sequence[Answer], early: Sequence[Mapping[int, Asked]], excluded: frozenset[int]
-    ) -> list[JudgedRow]:
+    ) -> list[ScoredRow]:
         judge = row_judge(self.config, self.tokenizer)
         rows = [judge.read(answer) for answer in answers]
         mains, needed = zip(*await asyncio.gather(*(judge.weigh(row) for row in rows)), strict=True)
@@ -462,7 +461,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
     async def _generate_classmate_continuations(
         self,
-        judge: RowJudge,
+        judge: RowPipeline,
         rows: Sequence[ReadRow],
         early: Sequence[Mapping[int, Asked]],
         excluded: frozenset[int],
@@ -615,8 +614,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         """Upstream's metrics plus ours; then writes the step down and shows its line."""
         self._leave_step(self._records(batch, metrics, timing_raw), metrics)
 
-    def _records(self, batch: Any, metrics: dict, timing_raw: dict) -> list[dict[str, Any]]:
-        """The dump's records of a step; its metrics, upstream's and ours, are added to `metrics`."""
+    def _records(self, batch: Any, metrics: dict, timing_raw: dict) -> list[RowRecord]:
+        """The records of a step; its metrics, upstream's and ours, are added to `metrics`."""
         epoch = (self.global_steps - 1) // self.steps_per_epoch
         super()._compute_metrics(batch, metrics, timing_raw, self.global_steps, epoch)
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
@@ -629,8 +628,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         segments = ["classmate_segments"] if self.advantage_config.per_segment else []
         return ["extra_fields", "advantages", "classmate_mask", *segments]
 
-    def _described(self, rows: TensorDict, metrics: dict) -> list[dict[str, Any]]:
-        """The dump's records of a step's real rows, whose metrics are added to `metrics`.
+    def _described(self, rows: TensorDict, metrics: dict) -> list[RowRecord]:
+        """The records of a step's real rows, whose metrics are added to `metrics`.
 
         Args:
             rows: their `_dumped_fields`.
@@ -639,10 +638,13 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         extra_fields = rows.pop("extra_fields").tolist()
         infos, records = _split_extra_fields(extra_fields)
         columns = [rows[name].unbind() for name in self._dumped_fields if name != "extra_fields"]
-        for record, *tensors in zip(records, *columns, strict=True):
-            parts = {"segments": len(record["segment_rewards"]), "turns": record.get("turns", ())}
-            record.update(recorded_advantages(*tensors, **parts))
-        metrics.update(row_metrics(infos))
+        records = [
+            record.with_advantage(
+                recorded_advantages(*tensors, segments=record.rewards.segments, turns=record.answer.turns)
+            )
+            for record, *tensors in zip(records, *columns, strict=True)
+        ]
+        metrics.update(step_metrics(infos))
         metrics.update(main_model_lengths(metrics))
         metrics.update(judge_metrics(records))
         metrics["training/rows_lost"] = float(self._rows_lost)
@@ -653,7 +655,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             metrics["classmate/excluded"] = float(len(self.classmates.excluded))
         return records
 
-    def _leave_step(self, records: list[dict[str, Any]], metrics: dict) -> None:
+    def _leave_step(self, records: list[RowRecord], metrics: dict) -> None:
         """Writes the step down and shows its line."""
         self._tell_judge_failures(records)
         self._write_step(records, metrics)
@@ -663,9 +665,9 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         for line in self._silence.step(records):
             self.console.line(line, loud=True)
 
-    def _write_step(self, records: list[dict[str, Any]], metrics: dict) -> None:
+    def _write_step(self, records: list[RowRecord], metrics: dict) -> None:
         if not self.folder.rollouts_path(self.global_steps).exists():
-            self.folder.dump_rows(self.global_steps, records)
+            self.folder.dump_rows(self.global_steps, (record.to_json() for record in records))
         self.folder.write_metrics(self.global_steps, metrics)
 
     def _save_checkpoint(self) -> None:
@@ -702,14 +704,14 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             trainer.update(limits)
         prune(keep=keep, keep_critic=keep_critic)
 
-    def _tell_judge_failures(self, records: list[dict[str, Any]]) -> None:
+    def _tell_judge_failures(self, records: list[RowRecord]) -> None:
         """One line about texts that the judge gave no score, with the last reason."""
-        judged = [judge for record in records for judge in judge_records(record)]
-        failed = [judge for judge in judged if "failure" in judge]
+        judged = [judgement for record in records for judgement in record.judgements]
+        failed = [judgement for judgement in judged if judgement.failure is not None]
         if failed:
             self.console.line(
                 f"warning: the judge gave {len(failed)} of {len(judged)} texts no score; they are left out (last: "
-                f"{failed[-1]['failure']}: {failed[-1].get('error')})"
+                f"{failed[-1].failure}: {failed[-1].error})"
             )
 
     def on_train_begin(self) -> None:
@@ -726,19 +728,12 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         expected_acc_counts: dict | None = None,
     ) -> dict[str, float]:
         """`val-core/{data_source}/{name}/mean@n`: means over valid rows; the rows go to `val_preds/step_N.jsonl`."""
-        records = [json.loads(record) for record in reward_extra_infos_dict.pop("record")]
-        records.sort(key=lambda record: (record["data_source"], str(record["index"]).zfill(12), record["rollout"]))
-        self.folder.dump_rows(self.global_steps, records, validation=True)
-        # Upstream's own is the fused reward, 0 where there is none.
-        reward_extra_infos_dict["reward"] = reward_extra_infos_dict["main_model_reward"]
+        records = sorted(
+            map(RowRecord.from_json, reward_extra_infos_dict.pop("record")), key=lambda record: record.place
+        )
+        self.folder.dump_rows(self.global_steps, (record.to_json() for record in records), validation=True)
         n = self.config.actor_rollout_ref.rollout.val_kwargs.n
-        values: dict[tuple[str, str], list[float]] = defaultdict(list)
-        for name, column in reward_extra_infos_dict.items():
-            for data_source, value in zip(data_sources, column, strict=True):
-                if isinstance(value, int | float) and value == value:
-                    values[data_source, name].append(value)
-        # fsum is exact, so that the order in which rows arrived does not show in the last digit.
-        metrics = {f"val-core/{source}/{name}/mean@{n}": math.fsum(x) / len(x) for (source, name), x in values.items()}
+        metrics = validation_metrics(data_sources, reward_extra_infos_dict, samples=n)
         metrics |= judge_metrics(records, prefix="judge/validation")
         metrics["validation/rows_lost"] = float(self._account_for_rows(validation=True))
         self._tell_judge_failures(records)
@@ -827,12 +822,12 @@ def narrow_masks(
     return {"response_mask": counted, "loss_mask": divisors}
 
 
-def _split_extra_fields(extra_fields: list[Any]) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:
+def _split_extra_fields(extra_fields: list[Any]) -> tuple[list[dict[str, float]], list[RowRecord]]:
     """Numbers and dump record of each row."""
     infos, records = [], []
     for fields in extra_fields:
         info = dict(fields["reward_extra_info"])
-        records.append(json.loads(info.pop("record")))
+        records.append(RowRecord.from_json(info.pop("record")))
         infos.append(info)
     return infos, records
 

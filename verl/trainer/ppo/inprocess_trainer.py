@@ -64,7 +64,7 @@ from verl.workers.inprocess import (
     rollout_server,
     training_worker,
 )
-from verl.workers.row_judge import RowJudge
+from verl.workers.row_pipeline import RowPipeline
 from verl.workers.utils.padding import response_from_nested
 
 _NESTED = frozenset(
@@ -110,7 +110,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
             "data_config": DictConfigWrap(self.config.data),
             "hf_model_type": self.actor_rollout_wg.actor.model_config.hf_config.model_type,
         }
-        judge = RowJudge.build(self.config, self.tokenizer, client)
+        judge = RowPipeline.build(self.config, self.tokenizer, client)
         self.agent_loop = ClassmateAgentLoop(**self._loop_parts, judge=judge)
         self.agent_loop.loop = _OnTheSpot()
         self._other_loops: dict[str, Any] = {}

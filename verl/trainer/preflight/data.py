@@ -18,7 +18,7 @@ from typing import Any
 
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError, reason_of
-from verl.classmate.scoring import RewardScale, declares_range, directed, function_attributes
+from verl.classmate.reward_scale import RewardScale, declares_range, directed, function_attributes
 
 _KEYS = ("train_files", "val_files")
 

@@ -16,7 +16,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -219,11 +219,11 @@ class RunFolder:
         if step > 0:
             write_atomically(self.path / TRACKER, str(step))
 
-    def dump_rows(self, step: int, rows: list[dict[str, Any]], validation: bool = False) -> None:
-        """Writes one JSON object a row, whole or not at all."""
+    def dump_rows(self, step: int, lines: Iterable[str], validation: bool = False) -> None:
+        """Writes a line a row, all of them or none."""
         path = self.rollouts_path(step, validation)
         path.parent.mkdir(exist_ok=True)
-        write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        write_atomically(path, "".join(f"{line}\n" for line in lines))
 
     def finish(self) -> None:
         """Marks the run as finished: the next start makes a new one. Others may have the folder."""

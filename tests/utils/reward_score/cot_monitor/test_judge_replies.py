@@ -16,8 +16,8 @@ from tests.e2e.tiny import make_tiny_world
 from tests.workers.servers import serving
 from verl.classmate.config import from_mapping
 from verl.classmate.judgement import Judgement
+from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
-from verl.classmate.scoring import Outcome
 from verl.utils.model_servers import openai_http
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.utils.reward_score.cot_monitor._judged import judge_prompt
