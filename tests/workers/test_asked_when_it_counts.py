@@ -21,7 +21,7 @@ from verl.classmate.outcome import Outcome
 from verl.classmate.record import RowRecord
 from verl.classmate.reply import Reply
 from verl.classmate.row import Answer, ScoredRow
-from verl.evaluation import replay
+from verl.evaluation.recompute import differences, score_again
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
 from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer
 from verl.workers.row_pipeline import RowPipeline
@@ -223,8 +223,8 @@ def test_a_replay_comes_to_the_same(models: Path) -> None:
     pipeline = RowPipeline.build(config, byte_bpe(), Client(lambda _: "It is 7."))
     for text in (RESPONSE, WRONG):
         row = asyncio.run(pipeline.run(answer_of(text)))
-        again = asyncio.run(replay.score_again(pipeline, RowRecord.of(row), rescore=False))
-        assert list(replay.differences(line_of(row), line_of(again))) == []
+        again = asyncio.run(score_again(pipeline, RowRecord.of(row), rescore=False))
+        assert list(differences(line_of(row), line_of(again))) == []
         assert again.scores.classmate_valid
 
 

@@ -12,7 +12,7 @@ import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -23,10 +23,8 @@ from verl.classmate.judgement import Judgement
 from verl.classmate.outcome import Outcome
 from verl.classmate.row import Continuation
 from verl.evaluation.dump import Dump
+from verl.evaluation.recompute import Difference, Replay, ReplayedRow
 from verl.trainer.run.console import PLAIN_WIDTH
-
-if TYPE_CHECKING:
-    from verl.evaluation.replay import Difference, Replay, ReplayedRow
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,11 +33,11 @@ class View:
 
     dump: Dump
     """The step."""
-    replay: "Replay"
+    replay: Replay
     """The rows as they came out, under the changed options where there are any."""
-    wrong: Sequence[Sequence["Difference"]]
+    wrong: Sequence[Sequence[Difference]]
     """Per row, where the run's own options do not lead to what was dumped."""
-    changes: Sequence[Sequence["Difference"]] | None
+    changes: Sequence[Sequence[Difference]] | None
     """Per row, what the changed options change; None without any."""
     overrides: tuple[str, ...]
     """As they were typed."""
@@ -121,7 +119,7 @@ class View:
         changed = f", with {' '.join(self.overrides)}" if self.overrides else ""
         return f"{self.dump.run}: {kind} step {self.dump.step}{changed}"
 
-    def _cut(self, out: "_Out", row: "ReplayedRow") -> None:
+    def _cut(self, out: "_Out", row: ReplayedRow) -> None:
         read = row.scored.read
         span, shown = read.span, read.shown
         out.title("how it was cut")
@@ -143,7 +141,7 @@ class View:
         else:
             out.line(f"handed over   nothing: {shown.outcome.value}")
 
-    def _asked(self, out: "_Out", row: "ReplayedRow") -> None:
+    def _asked(self, out: "_Out", row: ReplayedRow) -> None:
         weights = self.replay.pipeline.reward.classmate_weights
         for m, one in enumerate(row.record.asked):
             out.title(f"classmate {m}: {one.model}, weight {weights[m]:.3g}")
@@ -154,7 +152,7 @@ class View:
                     if item.view == v:
                         _answered(out, item)
 
-    def _reward(self, out: "_Out", row: "ReplayedRow") -> None:
+    def _reward(self, out: "_Out", row: ReplayedRow) -> None:
         reward = self.replay.pipeline.reward
         config, scores, main = reward.classmate_cot_reward_configs, row.scored.scores, row.record.main
         out.title("how the reward came about")
@@ -197,7 +195,7 @@ class View:
         if scores.main_valid:
             out.line(f"F           = {_number(scores.final_reward)}   ({self._fusion(row)})")
 
-    def _fusion(self, row: "ReplayedRow") -> str:
+    def _fusion(self, row: ReplayedRow) -> str:
         config, scores = self.replay.pipeline.reward.classmate_cot_reward_configs, row.scored.scores
         weight = f"{config.classmate_reward_weight:g}"
         if not scores.classmate_valid:
@@ -211,7 +209,7 @@ class View:
         text += f" + {config.consistency_reward_weight:g} K" if scores.consistency_valid else ""
         return text + ("" if scores.classmate_valid else "; there is no classmate score")
 
-    def _advantage(self, out: "_Out", row: "ReplayedRow") -> None:
+    def _advantage(self, out: "_Out", row: ReplayedRow) -> None:
         out.title(f"how the advantage came about ({self.replay.advantage.adv_estimator})")
         if self.replay.note:
             out.line(self.replay.note)
