@@ -39,8 +39,8 @@ class SilenceWatch:
         outcomes: list[Counter[str]] = [Counter() for _ in models]
         scored = [False for _ in models]
         for row in rows:
-            for m, asked in enumerate(row.asked):
-                for item in asked.continuations:
+            for m, one in enumerate(row.asked):
+                for item in one.continuations:
                     if item.outcome is not Outcome.not_needed:
                         outcomes[m][item.outcome] += 1
                         scored[m] |= item.score is not None

@@ -81,7 +81,7 @@ class ClassmateAsker:
         if row.shown.outcome is not Outcome.ok:
             return self.said(m, (None,), self._not_asked(row, 0, row.shown.outcome))
         built = self.prompts_of(row, m)
-        texts = tuple(prompt.text for prompt in built)
+        texts: tuple[str | None, ...] = tuple(prompt.text for prompt in built)
         unasked = next((prompt for prompt in built if prompt.ids is None), None)
         if unasked is not None:
             # Views are compared with each other: without the fullest one the others say nothing.
