@@ -24,6 +24,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from tensordict import NonTensorData, TensorDict
 
+from verl.classmate.record import RowRecord
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
 from verl.experimental.agent_loop.classmate_agent_loop import (
     GREEDY_SESSION,
@@ -188,7 +189,7 @@ class InProcessTrainer(BaselineRayPPOTrainer):
         self._leave_step(self._records(batch, metrics, timing), metrics)
         return metrics
 
-    def _records(self, batch: Any, metrics: dict, timing_raw: dict) -> list[dict[str, Any]]:
+    def _records(self, batch: Any, metrics: dict, timing_raw: dict) -> list[RowRecord]:
         metrics |= self._upstream_metrics(batch, metrics, timing_raw)
         return self._described(batch.select(*self._dumped_fields), metrics)
 
