@@ -118,7 +118,9 @@ class RowPipeline:
     def read(self, answer: Answer) -> ReadRow:
         """Finds the thought and cuts it into what is shown."""
         config = self.reward.classmate_cot_reward_configs
-        answer = replace(answer, partner=partner_of(answer, config))
+        partner = partner_of(answer, config)
+        if partner is not answer.partner:
+            answer = replace(answer, partner=partner)
         turn = answer.last_turn
         turn_ids, before = answer.response_ids[turn], [*answer.prompt_ids, *answer.response_ids[: turn.start]]
         preopened = cot.opens_thought(before, self._tokenizer, self._markers)
@@ -131,7 +133,7 @@ class RowPipeline:
             config,
             seed=row_seed(self.reward.seed, answer, _POLICY, _CUTS, rollout=answer.rollout),
             validate=answer.validate,
-            partner=answer.partner,
+            partner=partner,
         )
         asks = bool(self.classmates) and (answer.validate or self._trains_with_classmates)
         return ReadRow(

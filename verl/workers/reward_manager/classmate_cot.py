@@ -15,6 +15,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from omegaconf import DictConfig
@@ -62,7 +63,11 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         """
         main = await self._main_verdict(read, main)
         reference = self._reference(read, main)
-        answers = await asyncio.gather(*(self._score_answers(read, one, reference) for one in asked))
+        task, validate = read.classmates_task, read.answer.validate
+        # All answers at the same time, then back to those who gave them.
+        items = (item for one in asked for item in one.continuations)
+        scored = iter(await asyncio.gather(*(self._score_answer(task, item, reference, validate) for item in items)))
+        answers = [replace(one, continuations=tuple(islice(scored, len(one.continuations)))) for one in asked]
         return score_row(read, main, answers, self._rules(read))
 
     async def weigh(self, read: ReadRow) -> tuple[Verdict, float]:
@@ -127,13 +132,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         verifier = self._verifier(read.answer.task)
         return output.strip() if verifier is None else verifier.reference_answer(output)
 
-    async def _score_answers(self, read: ReadRow, asked: Asked, reference: str | None) -> Asked:
-        """What one classmate said, with scores and final outcomes."""
-        task, validate = read.classmates_task, read.answer.validate
-        scored = (self._score_continuation(task, item, reference, validate) for item in asked.continuations)
-        return replace(asked, continuations=tuple(await asyncio.gather(*scored)))
-
-    async def _score_continuation(
+    async def _score_answer(
         self, task: Task, item: Continuation, reference: str | None, validate: bool
     ) -> Continuation:
         if item.outcome is not Outcome.ok or item.text is None:
@@ -156,7 +155,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
 
     async def compute_classmate_score(self, task: Task, continuation: Continuation) -> float | None:
         """The verifier's raw score of one classmate's answer; None where there is no answer to score."""
-        return (await self._score_continuation(task, continuation, None, False)).score
+        return (await self._score_answer(task, continuation, None, False)).score
 
     async def _verify(self, task: Task, text: str, ground_truth: str | None, validate: bool) -> Verdict:
         """One verdict; a verifier or custom function that raises is a failure of that row, not of the run."""
