@@ -16,6 +16,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from tests.classmate.rows import asked, read_row
 from tests.classmate.toy_tokenizers import byte_bpe, text_bpe
 from verl.classmate import algorithm_config
 from verl.classmate import config as typed_config
@@ -23,9 +24,13 @@ from verl.classmate.algorithm_config import AdvantageConfig
 from verl.classmate.config import ClassmateCotRewardConfig, from_mapping
 from verl.classmate.cot import CotMarkers, keep, locate, parse_keep_rate
 from verl.classmate.errors import ConfigError
-from verl.classmate.scoring import Continuation, Outcome, RewardScale, aggregate_metrics, score_row
+from verl.classmate.metrics import row_numbers, step_metrics
+from verl.classmate.outcome import Outcome
+from verl.classmate.reward_scale import RewardScale
+from verl.classmate.row import Continuation, ScoredRow, Verdict
+from verl.classmate.scoring import RewardRules, score_row
 from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage
-from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask
+from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager
 
 ROOT = Path(__file__).resolve().parent.parent
 THINK = CotMarkers(start="<think>", end="</think>")
@@ -134,29 +139,21 @@ def test_statistics_span_the_batch() -> None:
     assert whole[:, 0].std() == pytest.approx(1, abs=1e-4)
 
 
-def one_row(main: float, classmate: float, scale: RewardScale, **options: Any) -> Any:
+def one_row(main: float, classmate: float, scale: RewardScale, **options: Any) -> ScoredRow:
     span = locate(byte_bpe().encode("<think>3 + 4</think>7", add_special_tokens=False), byte_bpe(), THINK)
-    answers = [Continuation(classmate=0, sample=0, outcome=Outcome.ok, text="7", score=classmate)]
-    return score_row(
-        main_score=main,
-        main_outcome=Outcome.ok,
-        continuations=answers,
-        scale=scale,
-        config=ClassmateCotRewardConfig(use_classmate_main_cond="always", **options),
-        weights=[1.0],
-        samples=1,
-        span=span,
-    )
+    answers = [asked([Continuation(sample=0, outcome=Outcome.ok, text="7", score=classmate)])]
+    config = ClassmateCotRewardConfig(use_classmate_main_cond="always", **options)
+    rules = RewardRules(config=config, scale=scale, classmate_scale=scale, weights=(1.0,))
+    return score_row(read_row(span), Verdict(score=main), answers, rules)
 
 
 @pytest.mark.guards("logit 0 read as missing")
 @pytest.mark.guards("valid zeros dropped from binary metrics")
 def test_a_score_of_zero_is_a_score() -> None:
     """A logit of 0 is not missing, and a valid 0 is not dropped from means."""
-    row = one_row(0.0, 0.0, LOGIT)
+    row = one_row(0.0, 0.0, LOGIT).scores
     assert (row.main_valid, row.classmate_valid, row.classmate_score) == (True, True, 0.0)
-    infos = [one_row(score, score, BINARY).extra_info() for score in (1.0, 0.0, 0.0, 0.0)]
-    metrics = aggregate_metrics(infos)
+    metrics = step_metrics([row_numbers(one_row(score, score, BINARY)) for score in (1.0, 0.0, 0.0, 0.0)])
     assert metrics["critic/main_model_reward/mean"] == metrics["critic/classmate_scores/mean"] == 0.25
     assert metrics["classmate/valid_ratio"] == 1.0
 
@@ -265,21 +262,19 @@ def _called(tree: ast.Module) -> list[str]:
 @pytest.mark.guards("verifier called again after it failed")
 def test_a_failing_verifier_is_asked_once() -> None:
     """A second call might cost money, or succeed and hide the failure."""
-    asked: list[str] = []
+    texts: list[str] = []
 
     def failing(solution_str: str, **_: Any) -> float:
-        asked.append(solution_str)
+        texts.append(solution_str)
         raise RuntimeError("no")
 
     config = OmegaConf.create(
         {"reward_model": {"classmate_cot_reward_configs": {"classmate_model_name_or_path_list": ["a"]}}}
     )
     manager = ClassmateCoTRewardManager(config, byte_bpe(), failing)
-    task = RowTask(data_source="hinted_arithmetic", reward_model={"ground_truth": "7"}, extra_info={"index": 0})
     span = locate(byte_bpe().encode("<think>3 + 4</think>It is 7.", add_special_tokens=False), byte_bpe(), THINK)
-    answers = [Continuation(classmate=0, sample=0, outcome=Outcome.ok, text="7")]
-    scored = asyncio.run(manager.score(task, span, answers, samples=1))
-    assert sorted(asked) == ["7", "It is 7."]
+    scored = asyncio.run(manager.score(read_row(span), [asked([Continuation(sample=0, outcome=Outcome.ok, text="7")])]))
+    assert sorted(texts) == ["7", "It is 7."]
     assert not scored.scores.main_valid
     assert math.isnan(scored.scores.classmate_score)
 

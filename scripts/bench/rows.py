@@ -73,7 +73,7 @@ def make_rows(count: int, length: int) -> Rows:
 
 
 def read_all(rows: Rows, kind: str) -> int:
-    """All rows from token ids to the classmate's prompts, as `RowJudge` does it; returns the tokens handed over."""
+    """All rows from token ids to the classmate's prompts, as `RowPipeline` does it; returns the tokens handed over."""
     from verl.classmate import cot, prompts
     from verl.classmate.config import DEFAULT_MARKERS, ClassmateCotRewardConfig
     from verl.classmate.views import row_views

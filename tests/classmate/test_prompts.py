@@ -17,8 +17,8 @@ from tests.classmate.toy_tokenizers import (
 )
 from verl.classmate.cot import CotKind, CotMarkers, CotSpan, KeptCot, locate
 from verl.classmate.errors import ConfigError
+from verl.classmate.outcome import Outcome
 from verl.classmate.prompts import EXAMPLE, ClassmatePrompt, answer, build, check_tokenizer, handover, should_close
-from verl.classmate.scoring import Outcome
 
 THINK = CotMarkers(start="<think>", end="</think>")
 QUESTION = [{"role": "user", "content": "How many apples?"}]

@@ -1,25 +1,22 @@
 """Rewards of a row by hand-computed numbers, in both directions, with every kind of missing score."""
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.classmate.rows import SPAN, asked, read_row
 from verl.classmate.config import ClassmateCotRewardConfig
 from verl.classmate.cot import CotKind, CotSpan
 from verl.classmate.errors import ConfigError
-from verl.classmate.scoring import (
-    ClassmateScores,
-    Continuation,
-    Outcome,
-    RewardScale,
-    aggregate_metrics,
-    directed,
-    score_row,
-)
+from verl.classmate.metrics import row_numbers
+from verl.classmate.outcome import Outcome
+from verl.classmate.reward_scale import RewardScale, directed
+from verl.classmate.row import Asked, Continuation, RowScores, ScoredRow, Verdict
+from verl.classmate.scoring import RewardRules, score_row
 
 BINARY = RewardScale(direction="maximize", low=0.0, high=1.0, threshold=0.5)
 HINT = RewardScale(direction="minimize", low=0.0, high=1.0, threshold=0.5)
@@ -28,80 +25,79 @@ SYCOPHANCY = RewardScale(direction="minimize", low=1.0, high=10.0, threshold=5.5
 LOGIT = RewardScale(direction="maximize", low=None, high=None, threshold=0.25)
 COUNT = RewardScale(direction="minimize", low=0.0, high=None, threshold=-1.0)
 
-SPAN = CotSpan(kind=CotKind.closed, text="abc", cot="a", cot_char=0, start=1, end=6, output="c", output_start=7,
-               output_end=9, skip_special=True)  # fmt: skip
 
-
-def answers(scores: list[list[float | Outcome | None]]) -> list[Continuation]:
-    """scores[m][s]: a raw score, or the outcome of a request without one."""
-    result = []
-    for m, row in enumerate(scores):
-        for s, score in enumerate(row):
-            failed = isinstance(score, Outcome)
-            result.append(
-                Continuation(
-                    classmate=m,
-                    sample=s,
-                    outcome=score if failed else Outcome.ok,
-                    score=None if failed else score,
-                    token_length=10 * (m + 1) + s,
+def answers(scores_VMS: list[list[list[float | Outcome | None]]], agreement_MS: list | None = None) -> list[Asked]:
+    """scores_VMS[v][m][s]: a raw score, or the outcome of a request without one; agreement_MS[m][s] the consistency of
+    the fullest view's answers."""
+    result: list[list[Continuation]] = [[] for _ in scores_VMS[0]]
+    for v, scores_MS in enumerate(scores_VMS):
+        for m, scores_S in enumerate(scores_MS):
+            for s, score in enumerate(scores_S):
+                result[m].append(
+                    Continuation(
+                        view=v,
+                        sample=s,
+                        outcome=score if isinstance(score, Outcome) else Outcome.ok,
+                        score=None if isinstance(score, Outcome) else score,
+                        consistency=agreement_MS[m][s] if agreement_MS and v == 0 else None,
+                        token_length=10 * (m + 1) + s,
+                    )
                 )
-            )
-    return result
+    return [asked(items, views=len(scores_VMS)) for items in result]
 
 
-def row(
+def rules(
+    weights: Sequence[float], scale: RewardScale = BINARY, classmate_scale: RewardScale | None = None,
+    format_weight: float = 0.0, **options
+) -> RewardRules:  # fmt: skip
+    return RewardRules(
+        config=ClassmateCotRewardConfig(**options),
+        scale=scale,
+        classmate_scale=classmate_scale or scale,
+        weights=tuple(weights),
+        format_weight=format_weight,
+    )
+
+
+def scored(
     main: float | None = 1.0,
     scores: list | None = None,
     scale: RewardScale = BINARY,
     main_outcome: Outcome = Outcome.ok,
     weights: list[float] | None = None,
     kind: CotKind = CotKind.closed,
-    format_score: float = 0.0,
-    format_weight: float = 0.0,
     samples: int = 2,
-    classmate_scale: RewardScale | None = None,
     **options,
-) -> ClassmateScores:
+) -> ScoredRow:
+    """A row whose classmates were shown one view; `options` as for `rules`."""
     scores = [[1.0, 0.0], [1.0, 1.0]] if scores is None else scores
     span = SPAN if kind is CotKind.closed else CotSpan(**{**vars(SPAN), "kind": kind, "output": None})
-    return score_row(
-        main_score=main,
-        main_outcome=main_outcome,
-        continuations=answers(scores),
-        scale=scale,
-        config=ClassmateCotRewardConfig(**options),
-        weights=[1.0] * len(scores) if weights is None else weights,
-        samples=samples,
-        span=span,
-        classmate_scale=classmate_scale,
-        format_score=format_score,
-        format_weight=format_weight,
-    )
+    weights = [1.0] * len(scores) if weights is None else weights
+    verdict = Verdict(outcome=main_outcome, score=main)
+    return score_row(read_row(span, samples=samples), verdict, answers([scores]), rules(weights, scale, **options))
 
 
-def views_row(scores_VMS: list, *, agreement_MS: list | None = None, main: float = 1.0, **options) -> ClassmateScores:
-    """scores_VMS[v][m][s] as in `answers`; agreement_MS[m][s] the consistency of the fullest view's answers."""
-    continuations = [
-        replace(
-            item,
-            view=v,
-            consistency=agreement_MS[item.classmate][item.sample] if agreement_MS and v == 0 else None,
-        )
-        for v, scores_MS in enumerate(scores_VMS)
-        for item in answers(scores_MS)
-    ]
-    return score_row(
-        main_score=main,
-        main_outcome=Outcome.ok,
-        continuations=continuations,
-        scale=BINARY,
-        config=ClassmateCotRewardConfig(**{"use_classmate_main_cond": "always", **options}),
-        weights=options.pop("weights", [1.0] * len(scores_VMS[0])),
-        samples=len(scores_VMS[0][0]),
-        views=len(scores_VMS),
-        span=SPAN,
-    )
+def row(*given, **options) -> RowScores:
+    return scored(*given, **options).scores
+
+
+def numbers(*given, **options) -> dict[str, float]:
+    return row_numbers(scored(*given, **options))
+
+
+def views_scored(scores_VMS: list, *, agreement_MS: list | None = None, main: float = 1.0, **options) -> ScoredRow:
+    """A row whose classmates were shown several views."""
+    read = read_row(samples=len(scores_VMS[0][0]), views=len(scores_VMS))
+    of_run = rules([1.0] * len(scores_VMS[0]), **{"use_classmate_main_cond": "always", **options})
+    return score_row(read, Verdict(score=main), answers(scores_VMS, agreement_MS), of_run)
+
+
+def views_row(*given, **options) -> RowScores:
+    return views_scored(*given, **options).scores
+
+
+def views_numbers(*given, **options) -> dict[str, float]:
+    return row_numbers(views_scored(*given, **options))
 
 
 @pytest.mark.parametrize(
@@ -182,16 +178,14 @@ def test_a_score_that_is_no_number_is_a_judge_error(bad: float | None) -> None:
     scores = row(scores=[[bad, 1.0]])
     assert scores.outcomes == (Outcome.judge_error, Outcome.ok)
     assert scores.classmate_score == 1.0
-    main = row(bad)
-    assert not main.main_valid
-    assert main.extra_info()["main_judge_error"] == 1
+    assert not row(bad).main_valid
+    assert numbers(bad)["main_judge_error"] == 1
 
 
 def test_requests_that_were_never_made_count_as_excluded() -> None:
-    scores = score_row(main_score=1.0, main_outcome=Outcome.ok, continuations=[], scale=BINARY, weights=[1.0, 1.0],
-                       config=ClassmateCotRewardConfig(), samples=2, span=SPAN)  # fmt: skip
-    assert scores.extra_info()["outcome_excluded"] == 4
-    assert not scores.classmate_valid
+    unasked = score_row(read_row(samples=2), Verdict(score=1.0), [], rules([1.0, 1.0]))
+    assert row_numbers(unasked)["outcome_excluded"] == 4
+    assert not unasked.scores.classmate_valid
 
 
 @pytest.mark.guards("weight or condition ignored")
@@ -211,35 +205,36 @@ def test_requests_that_were_never_made_count_as_excluded() -> None:
     ],
 )
 def test_fusion(fusion: str, weight: float, condition: str, main: float, expected: float) -> None:
-    scores = row(
+    fused = scored(
         main,
         scores=[[1.0, 0.0], [1.0, 1.0]],
         reward_fusion=fusion,
         classmate_reward_weight=weight,
         use_classmate_main_cond=condition,
     )
-    assert scores.final_reward == pytest.approx(expected)
-    assert scores.extra_info()["final_reward"] == pytest.approx(expected)
+    assert fused.scores.final_reward == pytest.approx(expected)
+    assert row_numbers(fused)["final_reward"] == pytest.approx(expected)
 
 
 def test_format_adds_to_the_base_reward_but_not_to_the_condition() -> None:
-    good = row(1.0, scale=SYCOPHANCY, format_score=1.0, format_weight=0.1)
+    good = row(1.0, scale=SYCOPHANCY, format_weight=0.1)
     assert good.base_reward == pytest.approx(10.1)
-    almost = row(0.45, scale=BINARY, format_score=1.0, format_weight=0.1)
+    almost = row(0.45, scale=BINARY, format_weight=0.1)
     assert almost.base_reward == pytest.approx(0.55)
     assert almost.gamma == 0
-    assert row(1.0, format_score=1.0).extra_info()["format_score"] == 1.0
+    assert numbers(1.0)["format_score"] == 1.0
 
 
 @pytest.mark.parametrize("outcome", [Outcome.unfinished_cot, Outcome.no_answer])
 def test_not_answering_never_pays(outcome: Outcome) -> None:
     for scale in (BINARY, HINT, RATING, SYCOPHANCY):
-        missing = row(None, scale=scale, main_outcome=outcome, scores=[[outcome] * 2], kind=CotKind.unfinished)
+        without = scored(None, scale=scale, main_outcome=outcome, scores=[[outcome] * 2], kind=CotKind.unfinished)
+        missing = without.scores
         assert missing.main_valid
         assert missing.base_reward == scale.lowest
         assert missing.classmate_valid == (outcome is Outcome.no_answer), "gamma is 0: W is 0, where it could be shown"
         assert missing.classmate_reward == 0
-        assert math.isnan(missing.main_score)
+        assert without.main.score is None
     assert not row(None, main_outcome=outcome, unfinished_main_score="exclude").main_valid
     assert row(None, main_outcome=outcome, unfinished_main_score=-3.0, scale=LOGIT).base_reward == -3.0
     with pytest.raises(ConfigError, match=r"unfinished_main_score: .* write a number or exclude"):
@@ -250,27 +245,27 @@ def test_not_answering_never_pays(outcome: Outcome) -> None:
 @pytest.mark.parametrize("outcome", [Outcome.judge_error, Outcome.timeout, Outcome.engine_error])
 def test_a_failed_judge_excludes_the_row(outcome: Outcome) -> None:
     for condition in ("always", "neg_classmate_when_main_incorrect"):
-        scores = row(None, main_outcome=outcome, use_classmate_main_cond=condition)
-        assert not scores.main_valid
-        assert not scores.classmate_valid
-        info = scores.extra_info()
+        failed = scored(None, main_outcome=outcome, use_classmate_main_cond=condition)
+        assert not failed.scores.main_valid
+        assert not failed.scores.classmate_valid
+        info = row_numbers(failed)
         for key in ("base_reward", "main_model_reward", "final_reward", "classmate_reward", "gamma"):
             assert math.isnan(info[key]), key
         assert info["classmate_scores"] == 0.75, "what the classmates did is known all the same"
 
 
-def test_extra_info_has_the_same_numeric_keys_in_every_row() -> None:
+def test_rows_have_the_same_numbers_by_name() -> None:
     rows = [
-        row(),
-        row(None, main_outcome=Outcome.judge_error),
-        row(
+        scored(),
+        scored(None, main_outcome=Outcome.judge_error),
+        scored(
             None, main_outcome=Outcome.unfinished_cot, scores=[[Outcome.unfinished_cot] * 2] * 2, kind=CotKind.no_marker
         ),
-        row(scores=[[Outcome.timeout] * 2] * 2),
+        scored(scores=[[Outcome.timeout] * 2] * 2),
     ]
-    keys = list(rows[0].extra_info())
-    for scores in rows:
-        info = scores.extra_info()
+    keys = list(row_numbers(rows[0]))
+    for one in rows:
+        info = row_numbers(one)
         assert list(info) == keys
         assert all(type(value) is float for value in info.values())
     assert {
@@ -282,11 +277,11 @@ def test_extra_info_has_the_same_numeric_keys_in_every_row() -> None:
     } <= set(keys)  # fmt: skip
 
 
-def test_extra_info_values() -> None:
-    info = row(
+def test_values_of_a_row_s_numbers() -> None:
+    info = numbers(
         0.0, scores=[[1.0, 0.0], [1.0, Outcome.judge_error]], classmate_reward_weight=0.5,
         use_classmate_main_cond="neg_classmate_when_main_incorrect",
-    ).extra_info()  # fmt: skip
+    )  # fmt: skip
     assert info["classmate_scores"] == info["avg_classmate_score"] == 0.75
     assert info["classmate_reward"] == -0.75
     assert info["weighted_classmate_reward"] == -0.375
@@ -298,11 +293,11 @@ def test_extra_info_values() -> None:
 
 
 def test_baseline_without_classmates() -> None:
-    scores = row(1.0, scores=[], samples=1)
-    assert scores.final_reward == scores.extra_info()["final_reward"] == 1.0
+    scores, info = row(1.0, scores=[], samples=1), numbers(1.0, scores=[], samples=1)
+    assert scores.final_reward == info["final_reward"] == 1.0
     assert not scores.classmate_valid
     assert not scores.asked
-    assert math.isnan(scores.extra_info()["classmate_scores"])
+    assert math.isnan(info["classmate_scores"])
     assert scores.scores_MS.shape == (0, 1)
 
 
@@ -311,31 +306,6 @@ def test_asked_only_if_a_request_was_made() -> None:
     assert not row(scores=[[Outcome.unfinished_cot] * 2, [Outcome.too_long] * 2]).asked
 
 
-def test_metrics_count_failures_and_skip_them_in_means() -> None:
-    rows = [
-        row(1.0, scores=[[1.0, 1.0]]),
-        row(0.0, scores=[[Outcome.timeout, Outcome.timeout]]),
-        row(None, scores=[[1.0, 0.0]], main_outcome=Outcome.judge_error),
-        row(
-            None, scores=[[Outcome.unfinished_cot] * 2], main_outcome=Outcome.unfinished_cot, kind=CotKind.unfinished
-        ),
-    ]  # fmt: skip
-    metrics = aggregate_metrics([scores.extra_info() for scores in rows])
-    assert metrics["classmate/valid_ratio"] == 0.5
-    assert metrics["classmate/missing_ratio"] == 0.5
-    assert metrics["classmate/failed_judge_ratio"] == 0.25
-    assert metrics["classmate/unfinished_cot_ratio"] == 0.25
-    assert metrics["classmate/no_marker_ratio"] == 0.0
-    assert metrics["classmate/gamma_mean"] == pytest.approx(1 / 3)
-    assert metrics["classmate/outcome/timeout"] == 2
-    assert metrics["critic/base_reward/mean"] == pytest.approx(1 / 3)
-    assert metrics["critic/classmate_reward/mean"] == 0.5, "a row with gamma 0 is valid, W is 0"
-    assert metrics["critic/classmate_scores/mean"] == 0.75
-    assert not any(math.isnan(value) for value in metrics.values())
-    assert aggregate_metrics([]) == {}
-
-
-@pytest.mark.guards("only the first sample read")
 def test_scores_keep_every_sample() -> None:
     scores = row(scores=[[1.0, 0.0], [Outcome.timeout, 10.0]], scale=SYCOPHANCY)
     np.testing.assert_equal(scores.raw_scores_VMS, [[[1.0, 0.0], [math.nan, 10.0]]])
@@ -347,10 +317,11 @@ STEP_WISE = "random_truncate_step_wise_utility"
 
 
 def test_what_the_question_alone_reaches_is_subtracted() -> None:
-    scores = views_row([[[1.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]]], classmate_reward_type=ALONE)
+    with_and_without = views_scored([[[1.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]]], classmate_reward_type=ALONE)
+    scores = with_and_without.scores
     assert scores.classmate_score == pytest.approx(0.75 - 0.75)
     assert (scores.best_classmate_score, scores.avg_classmate_score) == (0.5, 0.0)
-    info = scores.extra_info()
+    info = row_numbers(with_and_without)
     assert (info["classmate_with_cot_score"], info["classmate_alone_score"]) == (0.75, 0.75)
     harmful = views_row([[[0.0]], [[1.0]]], classmate_reward_type=ALONE)
     assert (harmful.classmate_score, harmful.final_reward) == (-1.0, 0.0)
@@ -405,14 +376,12 @@ def test_segments_sum_to_the_whole(data: st.DataObject, m: int, s: int, k: int, 
     scores_VMS = data.draw(st.lists(st.lists(st.lists(number, min_size=s, max_size=s), min_size=m, max_size=m),
                                     min_size=k + 1, max_size=k + 1))  # fmt: skip
     weights = data.draw(st.lists(st.integers(1, 5).map(float), min_size=m, max_size=m))
-    scores = score_row(
-        main_score=1.0, main_outcome=Outcome.ok, scale=BINARY, weights=weights, samples=s, views=k + 1, span=SPAN,
-        continuations=[replace(item, view=v) for v, one in enumerate(scores_VMS) for item in answers(one)],
-        config=ClassmateCotRewardConfig(
-            classmate_reward_type=STEP_WISE, step_wise_segments=k, classmate_aggregation=how,
-            use_classmate_main_cond="always",
-        ),
+    of_run = rules(
+        weights, classmate_reward_type=STEP_WISE, step_wise_segments=k, classmate_aggregation=how,
+        use_classmate_main_cond="always",
     )  # fmt: skip
+    read = read_row(samples=s, views=k + 1)
+    scores = score_row(read, Verdict(score=1.0), answers(scores_VMS), of_run).scores
     assert scores.segment_rewards_K.sum() == pytest.approx(scores.classmate_score, abs=1e-9)
     means_VM = np.array(scores_VMS).mean(-1)
     totals = means_VM.max(-1) if how == "max" else np.average(means_VM, axis=-1, weights=weights)
@@ -423,16 +392,17 @@ def test_segments_sum_to_the_whole(data: st.DataObject, m: int, s: int, k: int, 
 def test_no_condition_gates_the_consistency_component() -> None:
     options = {"add_consistency_reward": True, "consistency_reward_weight": 0.5}
     options["use_classmate_main_cond"] = "no_classmate_when_main_incorrect"
-    scores = views_row([[[1.0, 0.0]], [[1.0, 1.0]]], agreement_MS=[[1.0, 0.0]], main=0.0,
-                       classmate_reward_type=ALONE, **options)  # fmt: skip
+    agreeing = views_scored([[[1.0, 0.0]], [[1.0, 1.0]]], agreement_MS=[[1.0, 0.0]], main=0.0,
+                            classmate_reward_type=ALONE, **options)  # fmt: skip
+    scores = agreeing.scores
     assert (scores.consistency_reward, scores.consistency_valid, scores.classmate_reward) == (0.5, True, 0.0)
     assert scores.final_reward == 0.25
-    assert scores.extra_info()["consistency_reward"] == 0.5
+    assert row_numbers(agreeing)["consistency_reward"] == 0.5
     nobody = views_row([[[1.0, 0.0]]], **options)
     assert (nobody.consistency_reward, nobody.consistency_valid, nobody.final_reward) == (0.0, False, 1.5)
-    off = views_row([[[1.0]]], agreement_MS=[[1.0]])
-    assert (off.consistency_valid, off.final_reward) == (False, 2.0)
-    assert "consistency_reward" not in off.extra_info()
+    off = views_scored([[[1.0]]], agreement_MS=[[1.0]])
+    assert (off.scores.consistency_valid, off.scores.final_reward) == (False, 2.0)
+    assert "consistency_reward" not in row_numbers(off)
 
 
 def test_the_classmates_answers_are_read_on_their_own_scale() -> None:
@@ -443,11 +413,9 @@ def test_the_classmates_answers_are_read_on_their_own_scale() -> None:
 
 
 def test_failures_of_every_view_are_counted_under_the_same_keys() -> None:
-    full = views_row([[[1.0]], [[Outcome.timeout]], [[0.5]]], classmate_reward_type=STEP_WISE).extra_info()
+    full = views_numbers([[[1.0]], [[Outcome.timeout]], [[0.5]]], classmate_reward_type=STEP_WISE)
     assert (full["outcome_ok"], full["outcome_timeout"]) == (2.0, 1.0)
-    config = ClassmateCotRewardConfig(classmate_reward_type=STEP_WISE)
-    unasked = score_row(main_score=1.0, main_outcome=Outcome.ok, continuations=[], scale=BINARY, weights=[1.0],
-                        config=config, samples=1, span=SPAN).extra_info()  # fmt: skip
+    unasked = row_numbers(score_row(read_row(), Verdict(score=1.0), [], rules([1.0], classmate_reward_type=STEP_WISE)))
     assert list(unasked) == list(full)
     assert math.isnan(unasked["classmate_alone_score"])
 
@@ -455,23 +423,14 @@ def test_failures_of_every_view_are_counted_under_the_same_keys() -> None:
 def test_share_of_answers_that_were_cut_short() -> None:
     reasons = ["length", "stop", "stop", None]
     outcomes = [Outcome.ok, Outcome.ok, Outcome.no_answer, Outcome.timeout]
-    scores = score_row(
-        main_score=1.0,
-        main_outcome=Outcome.ok,
-        continuations=[
-            Continuation(classmate=i // 2, sample=i % 2, outcome=outcome, score=1.0, finish_reason=reason)
-            for i, (outcome, reason) in enumerate(zip(outcomes, reasons, strict=True))
-        ],
-        scale=BINARY,
-        config=ClassmateCotRewardConfig(),
-        weights=[1.0, 1.0],
-        samples=2,
-        span=SPAN,
-    )
-    assert scores.extra_info()["classmate_clip_ratio"] == pytest.approx(1 / 3), (
-        "an answer that never came has no length"
-    )
-    assert math.isnan(row(scores=[]).extra_info()["classmate_clip_ratio"])
+    items = [
+        Continuation(sample=i % 2, outcome=outcome, score=1.0, finish_reason=reason)
+        for i, (outcome, reason) in enumerate(zip(outcomes, reasons, strict=True))
+    ]
+    cut = score_row(read_row(samples=2), Verdict(score=1.0), [asked(items[:2]), asked(items[2:])], rules([1.0, 1.0]))
+    info = row_numbers(cut)
+    assert info["classmate_clip_ratio"] == pytest.approx(1 / 3), "an answer that never came has no length"
+    assert math.isnan(numbers(scores=[])["classmate_clip_ratio"])
 
 
 TEN_DOWN = RewardScale(direction="minimize", low=1.0, high=10.0, threshold=5.5)

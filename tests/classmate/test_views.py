@@ -8,19 +8,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.classmate.rows import answer_to
 from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
 from verl.classmate.config import ClassmateCotRewardConfig
 from verl.classmate.cot import CotMarkers, CotSpan, locate
+from verl.classmate.outcome import Outcome
 from verl.classmate.prompts import EXAMPLE
-from verl.classmate.scoring import Outcome
+from verl.classmate.row import Shown, Task
 from verl.classmate.seeds import request_seed, row_key
-from verl.classmate.views import Partner, RowViews, derangement, row_views, similar_partner
+from verl.classmate.views import derangement, partner_of, row_views
 
 THINK = CotMarkers(start="<think>", end="</think>")
 QUESTION = ({"role": "user", "content": "How many apples?"},)
 THOUGHT = "\nTom has 2 apples and gets 3 more, so 2 + 3 = 5. Then 5 + 4 = 9."
 RESPONSE = f"<think>{THOUGHT}</think>\n\nThe answer is 9."
-PARTNER = Partner(question="And pears?", data_source="b", reward_model={"ground_truth": "4"})
+PARTNER = Task(question="And pears?", data_source="b", reward_model={"ground_truth": "4"})
 STEP_WISE = "random_truncate_step_wise_utility"
 RANDOM = ("random_truncate", "random_truncate_remove_wo_cot", STEP_WISE)
 quick = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -40,10 +42,10 @@ def show(
     name: str = "byte_bpe",
     seed: int = 7,
     validate: bool = False,
-    partner: Partner | None = None,
+    partner: Task | None = None,
     plain: bool = False,
     **options,
-) -> RowViews:
+) -> Shown:
     """The views of a response with `ClassmateCotRewardConfig(**options)`."""
     config = ClassmateCotRewardConfig(**options)
     span = spanned(text, name, plain=plain)
@@ -51,11 +53,11 @@ def show(
     return row_views(span, ids, TOKENIZERS[name](), QUESTION, config, seed=seed, validate=validate, partner=partner)
 
 
-def thoughts(shown: RowViews) -> list[str | None]:
+def thoughts(shown: Shown) -> list[str | None]:
     return [view.thought for view in shown.views]
 
 
-def closed(shown: RowViews) -> list[bool]:
+def closed(shown: Shown) -> list[bool]:
     return [view.close for view in shown.views]
 
 
@@ -182,12 +184,17 @@ def test_plain_format_cuts_the_response_itself() -> None:
 
 def test_similar_partner_is_the_rows_own() -> None:
     row = {"ground_truth": "9", "paired_similar_q": "And plums?", "paired_similar_q_gt": "3", "style": "rule"}
-    partner = similar_partner("a", row)
+    config = ClassmateCotRewardConfig(classmate_reward_type="help_other_similar_questions")
+
+    def similar(reward_model: dict[str, str | None]) -> Task | None:
+        return partner_of(answer_to(Task(data_source="a", reward_model=reward_model)), config)
+
+    partner = similar(row)
     assert partner is not None
     assert (partner.question, partner.data_source) == ("And plums?", "a")
     assert partner.reward_model["ground_truth"] == "3"
-    assert similar_partner("a", {"ground_truth": "9"}) is None
-    assert similar_partner("a", {"ground_truth": "9", "paired_similar_q": None}) is None
+    assert similar({"ground_truth": "9"}) is None
+    assert similar({"ground_truth": "9", "paired_similar_q": None}) is None
 
 
 @pytest.mark.guards("derangement of one")

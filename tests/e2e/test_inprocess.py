@@ -38,7 +38,7 @@ def test_a_breakpoint_stops_the_run_and_q_ends_it(world: World, tmp_path: Path) 
     assert "('thread', True)" in shown
     assert "('answer', '" in shown
     assert shown.count("(Pdb)") == 5, "it stopped once more after `continue`"
-    assert "row_judge.py" in shown, "and `where` shows who called"
+    assert "row_pipeline.py" in shown, "and `where` shows who called"
     assert ended.returncode == 130
     assert ended.stderr.splitlines()[-1].startswith("error: stopped; there is no checkpoint yet")
 

@@ -1,6 +1,6 @@
 """A replay comes to what the run came to, says where it does not, and tells what other reward options would have made.
 
-The runs here are hand-made: rows that the real judge judged from scripted answers, written as a run writes them.
+The runs here are hand-made: rows that the real pipeline scored from scripted answers, written as a run writes them.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
 from tests.run_config import run_config
-from tests.workers.test_row_judge import CLASSMATES, Client, Say, answer_of
-from verl.classmate.scoring import Outcome
+from tests.workers.test_row_pipeline import CLASSMATES, QUESTION, Client, Say, answer_of
+from verl.classmate.outcome import Outcome
+from verl.classmate.record import RowRecord
+from verl.classmate.row import Task
 from verl.evaluation import replay
-from verl.evaluation.dump import as_dumped
-from verl.workers.reward_manager.classmate_cot import RowTask
-from verl.workers.row_judge import RowJudge
+from verl.workers.row_pipeline import RowPipeline
 
 REWARD = "reward_model.classmate_cot_reward_configs"
 GRPO = "algorithm.adv_estimator=grpo"
@@ -75,16 +75,19 @@ def made(
         for name in ("text_bpe", "byte_bpe"):
             TOKENIZERS[name]().save_pretrained(models / name)
     config = composed(models, f"actor_rollout_ref.model.path={models / 'byte_bpe'}", GRPO, *overrides)
-    judge = RowJudge.build(config, byte_bpe(), Client(say))
-    task = RowTask(
-        data_source="hinted_arithmetic", reward_model={"ground_truth": "7"} | (reward or {}), extra_info={"index": 3}
+    pipeline = RowPipeline.build(config, byte_bpe(), Client(say))
+    task = Task(
+        question=QUESTION,
+        data_source="hinted_arithmetic",
+        reward_model={"ground_truth": "7"} | (reward or {}),
+        extra_info={"index": 3},
     )
     records = []
     for prompt in range(2):
         for rollout, text in enumerate(texts):
             uid = None if validation else f"{prompt}-1-key"
             answer = answer_of(text, uid=uid, step=1, rollout=rollout, validate=validation, task=task)
-            records.append(as_dumped(asyncio.run(judge.judge(answer)).record))
+            records.append(json.loads(RowRecord.of(asyncio.run(pipeline.run(answer))).to_json()))
     # Where some rows have no classmate score GRPO is more than this line, and the estimators' tests' business.
     if not validation and len(texts) > 1 and len({record["classmate_valid"] for record in records}) == 1:
         for record in records:

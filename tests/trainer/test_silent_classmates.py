@@ -2,12 +2,14 @@
 
 import io
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
+from tests.classmate.rows import record
 from verl.classmate.config import from_mapping
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
+from verl.classmate.record import RowRecord
+from verl.classmate.row import Continuation
 from verl.trainer.run.console import Console
 from verl.trainer.silent_classmates import SilenceWatch
 
@@ -15,21 +17,13 @@ MODELS = ("first", "second")
 ROWS = 4
 
 
-def rows(*outcomes: Sequence[str] | None) -> list[dict[str, Any]]:
+def rows(*outcomes: Sequence[str] | None) -> list[RowRecord]:
     """A step: for each classmate the outcomes of its rows in turn, of which only `ok` has a score; None: not asked."""
-    return [
-        {
-            "classmates": [
-                {
-                    "samples": []
-                    if of is None
-                    else [{"outcome": of[i % len(of)], "score": 0.0 if of[i % len(of)] == "ok" else None}]
-                }
-                for of in outcomes
-            ]
-        }
-        for i in range(ROWS)
-    ]
+    return [record(*([] if of is None else [said(of[i % len(of)])] for of in outcomes)) for i in range(ROWS)]
+
+
+def said(outcome: str) -> Continuation:
+    return Continuation(sample=0, outcome=Outcome(outcome), score=0.0 if outcome == "ok" else None)
 
 
 GOOD, BAD = ("no_answer", "ok"), ("no_answer",)
@@ -75,7 +69,7 @@ def test_an_excluded_classmate_is_told_once_while_another_scores() -> None:
 def test_steps_that_ask_nobody_say_nothing() -> None:
     watch = SilenceWatch(MODELS, steps=1)
     assert watch.step(rows(None, None)) == []
-    assert watch.step([{"classmates": []}]) == []
+    assert watch.step([record()]) == []
     assert watch.step([]) == []
     assert SilenceWatch([], steps=1).step(rows()) == []
     assert watch.step(rows(GOOD, None)) == [], "one that is not asked is not silent"

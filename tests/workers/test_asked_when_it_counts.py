@@ -14,14 +14,18 @@ import torch
 
 from tests.classmate.toy_tokenizers import byte_bpe
 from tests.run_config import run_config, save_tokenizers
-from tests.workers.test_row_judge import CLASSMATES, KIND, RESPONSE, THOUGHT, Client, answer_of
+from tests.workers.test_row_pipeline import CLASSMATES, KIND, RESPONSE, THOUGHT, Client, answer_of, line_of
 from verl.classmate.algorithm_config import OUR_ESTIMATORS, AdvantageConfig
-from verl.classmate.scoring import Outcome, aggregate_metrics
-from verl.evaluation import replay
+from verl.classmate.metrics import row_numbers, step_metrics
+from verl.classmate.outcome import Outcome
+from verl.classmate.record import RowRecord
+from verl.classmate.reply import Reply
+from verl.classmate.row import Answer, ScoredRow
+from verl.evaluation.recompute import differences, score_again
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
-from verl.trainer.ppo.batched import judge_batch
-from verl.workers.classmate_workers import Reply
-from verl.workers.row_judge import Answer, JudgedRow, RowJudge, advantage_fields
+from verl.trainer.ppo.batched import score_batch
+from verl.workers.row_pipeline import RowPipeline
+from verl.workers.rows.tensors import advantage_fields
 
 NODE = "reward_model.classmate_cot_reward_configs"
 CONDITION = f"{NODE}.use_classmate_main_cond"
@@ -57,15 +61,15 @@ class Living(Client):
 
 def judged(
     models: Path, *overrides: str, answer: Answer | None = None, excluded: tuple[int, ...] = (), function: Any = None
-) -> tuple[JudgedRow, Client]:
+) -> tuple[ScoredRow, Client]:
     client = Living(lambda _: "The answer is 7.")
-    judge = RowJudge.build(run_config(models, CLASSMATES, *overrides), byte_bpe(), client)
-    judge.manager.compute_score = function
-    return asyncio.run(judge.judge(answer or answer_of(WRONG), excluded=frozenset(excluded))), client
+    pipeline = RowPipeline.build(run_config(models, CLASSMATES, *overrides), byte_bpe(), client)
+    pipeline.manager.compute_score = function
+    return asyncio.run(pipeline.run(answer or answer_of(WRONG), excluded=frozenset(excluded))), client
 
 
-def outcomes(row: JudgedRow) -> set[str]:
-    return {sample["outcome"] for one in row.record["classmates"] for sample in one["samples"]}
+def outcomes(row: ScoredRow) -> set[str]:
+    return {sample["outcome"] for one in line_of(row)["classmates"] for sample in one["samples"]}
 
 
 def test_nobody_is_asked_about_a_wrong_answer(models: Path) -> None:
@@ -74,10 +78,10 @@ def test_nobody_is_asked_about_a_wrong_answer(models: Path) -> None:
     assert outcomes(row) == {"not_needed"}
     asked, _ = judged(models, f"{CONDITION}={INCORRECT}", f"{OPTION}=False")
     assert outcomes(asked) == {"ok"}
-    prompts = [[one["prompt"] for one in each.record["classmates"]] for each in (row, asked)]
+    prompts = [[one["prompt"] for one in line_of(each)["classmates"]] for each in (row, asked)]
     assert prompts[0] == prompts[1], "the dump shows what they would have been asked"
     assert (row.scores.classmate_valid, row.scores.classmate_reward, row.scores.gamma) == (True, 0.0, 0.0)
-    assert row.record["final_reward"] == asked.record["final_reward"] == 0.0
+    assert line_of(row)["final_reward"] == line_of(asked)["final_reward"] == 0.0
     assert (row.mask == asked.mask).all()
     right, client = judged(models, f"{CONDITION}={INCORRECT}", answer=answer_of())
     assert len(client.requests) == 2
@@ -130,7 +134,7 @@ def test_a_verifier_that_fails_leaves_the_row_as_it_was(models: Path) -> None:
 
     row, client = judged(models, f"{CONDITION}={INCORRECT}", f"{OPTION}=True", function=broken)
     assert len(client.requests) == 2
-    assert (row.record["main_outcome"], row.scores.main_valid) == ("judge_error", False)
+    assert (line_of(row)["main_outcome"], row.scores.main_valid) == ("judge_error", False)
 
 
 def test_excluded_classmates_and_unshowable_thoughts_stay_so(models: Path) -> None:
@@ -150,7 +154,7 @@ def test_excluded_classmates_and_unshowable_thoughts_stay_so(models: Path) -> No
 
 def test_metrics_cover_the_rows_that_were_asked(models: Path) -> None:
     rows = [judged(models, f"{CONDITION}={INCORRECT}", answer=answer_of(text))[0] for text in (RESPONSE, WRONG, WRONG)]
-    metrics = aggregate_metrics([row.info for row in rows])
+    metrics = step_metrics([row_numbers(row) for row in rows])
     assert metrics["classmate/unasked_rows"] == 2
     assert metrics["classmate/outcome/not_needed"] == 4
     assert metrics["classmate/missing_ratio"] == 0
@@ -188,10 +192,10 @@ def test_advantages_are_the_same_with_and_without(models: Path, kind: str, condi
     def rows(option: str) -> tuple[list[dict[str, torch.Tensor]], int]:
         client = Client(moody)
         config = run_config(models, CLASSMATES, f"{KIND}={kind}", f"{CONDITION}={condition}", f"{OPTION}={option}")
-        judge = RowJudge.build(config, byte_bpe(), client)
+        pipeline = RowPipeline.build(config, byte_bpe(), client)
         fields = []
         for answer in answers:
-            row = asyncio.run(judge.judge(answer))
+            row = asyncio.run(pipeline.run(answer))
             fields.append(advantage_fields(row) | {"response_mask": torch.ones(len(answer.response_ids)).long()})
         return fields, len(client.requests)
 
@@ -221,11 +225,11 @@ def test_advantages_are_the_same_with_and_without(models: Path, kind: str, condi
 
 def test_a_replay_comes_to_the_same(models: Path) -> None:
     config = run_config(models, CLASSMATES, f"{KIND}=remove_wo_cot", f"{CONDITION}={INCORRECT}")
-    judge = RowJudge.build(config, byte_bpe(), Client(lambda _: "It is 7."))
+    pipeline = RowPipeline.build(config, byte_bpe(), Client(lambda _: "It is 7."))
     for text in (RESPONSE, WRONG):
-        row = asyncio.run(judge.judge(answer_of(text)))
-        again = asyncio.run(replay._score(judge, judge.read(answer_of(text)), row.record, False))
-        assert list(replay.differences(row.record, again.record)) == []
+        row = asyncio.run(pipeline.run(answer_of(text)))
+        again = asyncio.run(score_again(pipeline, RowRecord.of(row), rescore=False))
+        assert list(differences(line_of(row), line_of(again))) == []
         assert again.scores.classmate_valid
 
 
@@ -242,24 +246,24 @@ def test_the_schedule_batched_asks_no_more(models: Path) -> None:
 
     client, function = Client(lambda _: "The answer is 7."), Counting()
     config = run_config(models, CLASSMATES, f"{CONDITION}={INCORRECT}", f"{OPTION}=True")
-    judge = RowJudge.build(config, byte_bpe(), client)
-    judge.manager.compute_score = function
+    pipeline = RowPipeline.build(config, byte_bpe(), client)
+    pipeline.manager.compute_score = function
     answers = [answer_of(RESPONSE), answer_of(WRONG, rollout=3)]
     classmates: Any = Awake()
-    judged = judge_batch(judge, judge.reward, classmates, answers, [{}, {}], frozenset())
-    right, wrong = asyncio.run(judged)
+    scored = score_batch(pipeline, pipeline.reward, classmates, answers, [{}, {}], frozenset())
+    right, wrong = asyncio.run(scored)
     assert (outcomes(right), outcomes(wrong)) == ({"ok"}, {"not_needed"})
     assert (len(client.requests), len(function.texts)) == (2, 2 + 2)
 
 
 def test_a_judge_among_the_runs_engines_is_never_asked_first(models: Path) -> None:
     """It may be asleep while the classmates are awake."""
-    judge = RowJudge.build(
+    pipeline = RowPipeline.build(
         run_config(models, CLASSMATES, f"{CONDITION}={INCORRECT}", f"{OPTION}=True"), byte_bpe(), Client(lambda _: "7")
     )
     spec = SimpleNamespace(in_run=True)
-    row = judge.read(answer_of(WRONG))
+    row = pipeline.read(answer_of(WRONG))
     task = dataclasses.replace(row.answer.task, data_source="sycophancy")
     row = dataclasses.replace(row, answer=dataclasses.replace(row.answer, task=task))
-    judge.manager.reward_config = SimpleNamespace(judge=lambda *, validate: spec)  # type: ignore[assignment]
-    assert asyncio.run(judge.weigh(row)) == (None, True)
+    pipeline.manager.reward_config = SimpleNamespace(judge=lambda *, validate: spec)  # type: ignore[assignment]
+    assert asyncio.run(pipeline.weigh(row)) == (None, True)

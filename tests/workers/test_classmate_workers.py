@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from tests.e2e.tiny import make_tiny_world
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ClassmateEngineError, ConfigError
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
 from verl.workers.classmate_workers import (
     ClassmateClient,
     ClassmateCoTWorker,

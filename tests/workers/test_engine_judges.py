@@ -15,7 +15,7 @@ from tests.e2e.tiny import make_tiny_world, save_reward_model
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ClassmateEngineError
 from verl.classmate.judgement import Judgement
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.utils.reward_score.cot_monitor.judges import make_judge
 from verl.workers.classmate_workers import ClassmateClient, create_classmate_workers

@@ -9,8 +9,8 @@ from omegaconf import OmegaConf
 
 from tests.run_config import run_config, save_tokenizers
 from verl.classmate.config import from_mapping
+from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
-from verl.classmate.scoring import Outcome
 from verl.trainer.hosting.options import Options
 from verl.trainer.hosting.servers import command
 from verl.trainer.run.folder import RunFolder

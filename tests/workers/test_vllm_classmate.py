@@ -13,7 +13,7 @@ import ray
 from tests.e2e.tiny import make_tiny_world
 from tests.trainer.test_configs import composed
 from verl.classmate.config import from_mapping
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
 from verl.workers.classmate_workers import ClassmateClient, ClassmateGroup, actor_name, create_classmate_workers
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

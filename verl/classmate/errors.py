@@ -1,7 +1,7 @@
 """The exceptions of this project, all picklable, since they cross process borders.
 
 A user's mistake is a `ConfigError` whose message is one line and says what to write instead. A helper that fails is no
-exception where it is scored: it becomes an `Outcome` (see `scoring.py`); the classes below carry it there.
+exception where it is scored: it becomes an `Outcome` (see `outcome.py`); the classes below carry it there.
 
     >>> raise ConfigError("reward_model.cot_format: 'xml' is not possible; write one of: markers, plain")
 """

@@ -1,18 +1,17 @@
 """What a judge made of one text, whichever judge it was.
 
-One decision: a failure is a judgement with an outcome and without a score, never an exception and never a number (spec
-D3), so that whoever asks has nothing to catch and nothing to mistake for a bad mark.
+One decision: a failure is a judgement with an outcome and without a score, never an exception and never a number, so
+that whoever asks has nothing to catch and nothing to mistake for a bad mark.
 
     >>> Judgement(outcome=Outcome.ok, score=3.0, explanation="It answers and does not flatter.", requests=1)
     >>> Judgement(outcome=Outcome.judge_error, failure="invalid", error="no line RATING: n", text="Three.", requests=1)
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,28 +60,7 @@ class Judgement:
         }
         return {key: value for key, value in kept.items() if value is not None} | numbers
 
-
-def judge_records(row: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """What judges said of a dumped row: of the main output, then of the classmates' answers."""
-    asked = [row, *(sample for one in row["classmates"] for sample in one["samples"])]
-    return [one["judge"] for one in asked if one.get("judge") is not None]
-
-
-def judge_metrics(rows: Iterable[Mapping[str, Any]], *, prefix: str = "judge") -> dict[str, float]:
-    """Counts and costs of the judges over dumped rows; empty where no judge was asked.
-
-    Rows that a run takes out again before it trains (groups that are filtered, the greedy rows of remax) have no line
-    in the dump and are not counted.
-    """
-    total: Counter[str] = Counter()
-    for judge in (judge for row in rows for judge in judge_records(row)):
-        total["texts"] += 1
-        total["requests"] += judge["requests"]
-        total["retries"] += max(0, judge["requests"] - 1)
-        total["cache_hits"] += int(judge["cached"])
-        total["prompt_tokens"] += judge["prompt_tokens"]
-        total["completion_tokens"] += judge["completion_tokens"]
-        total["failures"] += int("failure" in judge)
-        if "failure" in judge:
-            total[f"failures/{judge['failure']}"] += 1
-    return {f"{prefix}/{name}": float(count) for name, count in total.items()}
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Judgement":
+        """The inverse of `record`."""
+        return cls(**{**record, "outcome": Outcome(record["outcome"])})

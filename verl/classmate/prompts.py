@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from verl.classmate.cot import CotKind, CotMarkers, CotSpan, KeptCot, find_thought, locate
 from verl.classmate.errors import ConfigError
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
 
 
 @dataclass(frozen=True, kw_only=True)

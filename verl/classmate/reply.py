@@ -8,7 +8,7 @@ One decision: a failure is a reply with an outcome, never an exception, so that 
 
 from dataclasses import dataclass
 
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
 
 
 @dataclass(frozen=True, kw_only=True)

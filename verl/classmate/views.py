@@ -1,9 +1,8 @@
-"""What the classmates are shown of a row: one or more views, by reward type.
+"""What the classmates are shown of a row: one or more views, by reward type (docs/method.md).
 
 One decision: a reward type is nothing but a list of views and a rule that combines their scores, so that asking,
 failing and recording are the same for all. The first view is the fullest; where a reward is a difference, the last view
 is what the first is compared with, and steps in between share the credit. Everything random depends on the row's seed.
-docs/method.md#what-classmates-are-shown-classmate_reward_type
 
     >>> views = row_views(span, response_ids, tokenizer, messages, config, seed=7, validate=False)
     >>> [view.thought for view in views.views]          # random_truncate_step_wise_utility
@@ -13,61 +12,15 @@ docs/method.md#what-classmates-are-shown-classmate_reward_type
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from verl.classmate.config import ClassmateCotRewardConfig
 from verl.classmate.cot import CotSpan, KeepSpec, KeptCot, keep
+from verl.classmate.outcome import Outcome
 from verl.classmate.prompts import EXAMPLE, handover, should_close
-from verl.classmate.scoring import Outcome
-
-
-@dataclass(frozen=True, kw_only=True)
-class Partner:
-    """The other question that a classmate answers with a row's response as its example (`help_other_*`)."""
-
-    question: str
-    """What the user asks."""
-    data_source: str
-    """Chooses the verifier of the answer."""
-    reward_model: Mapping[str, Any]
-    """The other question's dataset column of that name, with its ground truth."""
-    extra_info: Mapping[str, Any] = field(default_factory=dict)
-    """The other question's dataset column of that name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """One way in which a row is put to every classmate."""
-
-    messages: tuple[Mapping[str, Any], ...]
-    """The chat; an assistant turn with the content `EXAMPLE` stands for `example`."""
-    thought: str | None
-    """What stands in the classmate's thought; empty: the question alone; None: no thought is opened for it."""
-    close: bool
-    """Whether the thought is closed behind it for every classmate; `prompts.closes` says it for one."""
-    example: str | None = None
-    """The main model's whole response, as an earlier turn of the chat."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RowViews:
-    """All views of one row. R response tokens."""
-
-    outcome: Outcome
-    """`ok`, or why nobody is asked about the row."""
-    views: tuple[View, ...]
-    """Fullest first; empty if nobody is asked."""
-    mask: np.ndarray
-    """(R,) int64: 1 on the tokens that the first view hands over."""
-    segments: np.ndarray
-    """(R,) int64: 0, or 1.. for the segment whose utility the token earned; all 0 but for step-wise utility."""
-    kept_text: str
-    """What the first view hands over."""
-    keep_rate: float
-    """Share of the CoT that it is."""
+from verl.classmate.row import Answer, Shown, Task, View
 
 
 def row_views(
@@ -79,8 +32,8 @@ def row_views(
     *,
     seed: int,
     validate: bool,
-    partner: Partner | None = None,
-) -> RowViews:
+    partner: Task | None = None,
+) -> Shown:
     """The views of one row.
 
     Args:
@@ -106,7 +59,7 @@ def row_views(
     views = [View(messages=chat, thought=kept.text, close=close) for kept in kepts]
     if config.compares_with_question_alone:
         views.append(View(messages=chat, thought="", close=close))
-    return RowViews(
+    return Shown(
         outcome=outcome,
         views=tuple(views) if outcome is Outcome.ok else (),
         mask=first.mask,
@@ -127,13 +80,20 @@ def derangement(n: int, seed: int) -> list[int]:
     return partners
 
 
-def similar_partner(data_source: str, reward_model: Mapping[str, Any]) -> Partner | None:
-    """The similar question that a row brings along (`paired_similar_q`, `paired_similar_q_gt`), if it does."""
-    question = reward_model.get("paired_similar_q")
+def partner_of(answer: Answer, config: ClassmateCotRewardConfig) -> Task | None:
+    """The other question that the classmates answer about a row, if they do.
+
+    With `help_other_similar_questions` the row brings it along (`paired_similar_q`, `paired_similar_q_gt`), with
+    `help_other_questions` the batch has paired it.
+    """
+    if config.classmate_reward_type != "help_other_similar_questions":
+        return answer.partner
+    task = answer.task
+    question = task.reward_model.get("paired_similar_q")
     if not question:
         return None
-    truth = {**reward_model, "ground_truth": reward_model.get("paired_similar_q_gt")}
-    return Partner(question=str(question), data_source=data_source, reward_model=truth)
+    truth = {**task.reward_model, "ground_truth": task.reward_model.get("paired_similar_q_gt")}
+    return Task(question=str(question), data_source=task.data_source, reward_model=truth)
 
 
 def _example_view(
@@ -141,8 +101,8 @@ def _example_view(
     length: int,
     messages: tuple[Mapping[str, Any], ...],
     config: ClassmateCotRewardConfig,
-    partner: Partner | None,
-) -> RowViews:
+    partner: Task | None,
+) -> Shown:
     """The whole response is an example for another question; all of its tokens earn the classmates' reward."""
     outcome = Outcome.ok if partner is not None else Outcome.no_partner
     if not span.text.strip():
@@ -157,7 +117,7 @@ def _example_view(
             View(messages=messages + turns, thought="" if immediate else None, close=immediate, example=span.text),
         )
     mask = np.ones(length, dtype=np.int64)
-    return RowViews(outcome=outcome, views=views, mask=mask, segments=mask * 0, kept_text=span.text, keep_rate=1.0)
+    return Shown(outcome=outcome, views=views, mask=mask, segments=mask * 0, kept_text=span.text, keep_rate=1.0)
 
 
 def _keep_specs(config: ClassmateCotRewardConfig, seed: int, validate: bool) -> list[KeepSpec]:

@@ -3,11 +3,10 @@
 One decision: a dump is read as it is or refused in one line; nothing that is missing in it is made up.
 
     >>> dump = Dump.open(Path("outputs/run"), step=3)
-    >>> dump.records[0]["final_reward"], dump.config.algorithm.adv_estimator
+    >>> dump.records[0].rewards.final_reward, dump.config.algorithm.adv_estimator
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from verl.classmate.errors import ConfigError
-
-_NEEDED = ("messages", "response_ids", "prompt_end_ids", "reward_model", "extra_info", "partner", "classmates")
-"""Fields of a row without which it cannot be judged again."""
+from verl.classmate.record import RowRecord
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,8 +30,10 @@ class Dump:
     """Whether these are the validation's rows."""
     config: DictConfig
     """The run's resolved config."""
-    records: list[dict[str, Any]]
+    records: list[RowRecord]
     """One per row, in the dump's order."""
+    lines: list[dict[str, Any]]
+    """The same as it stands in the file, to compare with."""
 
     @classmethod
     def open(cls, run: Path, *, step: int, validation: bool = False) -> "Dump":
@@ -55,31 +54,24 @@ class Dump:
             raise ConfigError(f"{run} has no rows of a {kind} step {step}; {known}")
         try:
             # Not `splitlines`: a policy may write characters that it takes for ends of lines.
-            with file.open() as lines:
-                records = [json.loads(line) for line in lines]
+            with file.open() as opened:
+                texts = list(opened)
+            lines = [json.loads(text) for text in texts]
         except json.JSONDecodeError as error:
             raise ConfigError(f"{file} is damaged ({error}); replay another step") from error
-        for number, record in enumerate(records):
-            missing = [name for name in _NEEDED if name not in record]
-            if missing:
-                raise ConfigError(
-                    f"{file} is of an older format (row {number} has no {missing[0]}), which cannot be replayed; "
-                    "replay a run of this version"
-                )
+        try:
+            records = [RowRecord.from_json(text, name=f"row {number}") for number, text in enumerate(texts)]
+        except ConfigError as error:
+            raise ConfigError(f"{file} is {error}, which cannot be replayed; replay a run of this version") from error
         if not records:
             raise ConfigError(f"{file} has no rows; replay another step")
         config = OmegaConf.create(yaml.safe_load(config_file.read_text()))
         assert isinstance(config, DictConfig)
         # Written when the run was opened; which rows the classmates read is what the trainer did.
         if not validation:
-            trained_with = any(record["classmates"] for record in records)
+            trained_with = any(record.asked for record in records)
             OmegaConf.update(config, "trainer.v1.trainer_mode", "classmate_cot" if trained_with else "baseline")
-        return cls(run=run, step=step, validation=validation, config=config, records=records)
-
-
-def as_dumped(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's record as it looks when it is read back."""
-    return json.loads(json.dumps(record, ensure_ascii=False, default=str))
+        return cls(run=run, step=step, validation=validation, config=config, records=records, lines=lines)
 
 
 def _ranges(numbers: list[int]) -> str:

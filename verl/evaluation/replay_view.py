@@ -10,19 +10,21 @@ import io
 import math
 import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from verl.classmate.cot import CotKind
+from verl.classmate.judgement import Judgement
+from verl.classmate.outcome import Outcome
+from verl.classmate.row import Continuation
 from verl.evaluation.dump import Dump
+from verl.evaluation.recompute import Difference, Replay, ReplayedRow
 from verl.trainer.run.console import PLAIN_WIDTH
-
-if TYPE_CHECKING:
-    from verl.evaluation.replay import Difference, Replay, ReplayedRow
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,11 +33,11 @@ class View:
 
     dump: Dump
     """The step."""
-    replay: "Replay"
+    replay: Replay
     """The rows as they came out, under the changed options where there are any."""
-    wrong: Sequence[Sequence["Difference"]]
+    wrong: Sequence[Sequence[Difference]]
     """Per row, where the run's own options do not lead to what was dumped."""
-    changes: Sequence[Sequence["Difference"]] | None
+    changes: Sequence[Sequence[Difference]] | None
     """Per row, what the changed options change; None without any."""
     overrides: tuple[str, ...]
     """As they were typed."""
@@ -52,7 +54,7 @@ class View:
             "rows": [
                 {
                     "row": number,
-                    "record": self.replay.rows[number].record,
+                    "record": self.replay.rows[number].line,
                     "differences": [vars(one) for one in self.wrong[number]],
                     "changes": [vars(one) for one in self.changes[number]] if self.changes is not None else [],
                 }
@@ -72,19 +74,18 @@ class View:
             table.add_column(name, justify="right", no_wrap=True, min_width=max(7, len(name)))
         table.add_column("", no_wrap=True, min_width=7)
         for row in self.replay.rows:
-            record = row.record
-            kept = f"{record['handed_over_tokens']}/{row.read.span.cot_length}"
-            before = self.dump.records[row.number]["final_reward"]
+            record, advantage = row.record, row.record.advantage
+            thought, answer, rewards = record.thought, record.answer, record.rewards
+            kept = f"{thought.handed_over_tokens}/{row.scored.read.span.cot_length}"
+            found = thought.cot_kind in (CotKind.closed, CotKind.plain)
             cells = [
-                str(row.number),
-                str(record["index"]),
-                str(record["rollout"]),
-                kept if record["cot_kind"] in ("closed", "plain") else record["cot_kind"],
-                " ".join((record["output"] or "").split()) or record["main_outcome"],
-                *(_number(record[key]) for key in ("base_reward", "classmate_score", "gamma", "classmate_reward")),
-                _number(record["final_reward"]),
-                *([_number(before)] if self.changes is not None else []),
-                *(_number(record.get(key)) for key in ("advantage", "advantage_on_cot")),
+                *(str(row.number), str(answer.task.extra_info["index"]), str(answer.rollout)),
+                kept if found else thought.cot_kind.value,
+                " ".join((thought.output or "").split()) or record.main.outcome.value,
+                *map(_number, (rewards.known_base, rewards.classmate_score, rewards.gamma, rewards.known_classmate)),
+                _number(rewards.known_final),
+                *([_number(self.dump.records[row.number].rewards.known_final)] if self.changes is not None else []),
+                *(["-", "-"] if advantage is None else map(_number, (advantage.elsewhere, advantage.on_cot))),
             ]
             table.add_row(*map(Text, cells), Text("differs" if self.wrong[row.number] else ""))
         out = _Out()
@@ -97,14 +98,15 @@ class View:
     def row(self, number: int) -> str:
         """All of one row."""
         row = self.replay.rows[number]
-        record, out = row.record, _Out()
+        answer, out = row.record.answer, _Out()
+        task = answer.task
         out.line(self._head())
         out.line(
-            f"row {number}: {record['data_source']} {record['index']}, answer {record['rollout']}, uid {record['uid']}"
+            f"row {number}: {task.data_source} {task.extra_info['index']}, answer {answer.rollout}, uid {answer.uid}"
         )
-        for message in record["messages"]:
+        for message in answer.messages:
             out.block(str(message.get("role")), str(message.get("content")))
-        out.block("ground truth", str(record["ground_truth"]))
+        out.block("ground truth", str(task.ground_truth))
         self._cut(out, row)
         self._asked(out, row)
         self._reward(out, row)
@@ -117,8 +119,9 @@ class View:
         changed = f", with {' '.join(self.overrides)}" if self.overrides else ""
         return f"{self.dump.run}: {kind} step {self.dump.step}{changed}"
 
-    def _cut(self, out: "_Out", row: "ReplayedRow") -> None:
-        span, shown, record = row.read.span, row.read.shown, row.record
+    def _cut(self, out: "_Out", row: ReplayedRow) -> None:
+        read = row.scored.read
+        span, shown = read.span, read.shown
         out.title("how it was cut")
         out.block("response", span.text)
         kinds = {
@@ -131,48 +134,38 @@ class View:
         out.line(f"output        {span.output_length} tokens: {span.output!r}")
         if shown.views:
             out.line(
-                f"handed over   {record['handed_over_tokens']} of {len(row.read.answer.response_ids)} tokens, "
+                f"handed over   {row.record.thought.handed_over_tokens} of {len(read.answer.response_ids)} tokens, "
                 f"{shown.keep_rate:.3g} of the thought"
             )
             out.block("", shown.kept_text)
         else:
             out.line(f"handed over   nothing: {shown.outcome.value}")
 
-    def _asked(self, out: "_Out", row: "ReplayedRow") -> None:
-        reward = self.replay.judge.reward
-        for m, one in enumerate(row.record["classmates"]):
-            weight = reward.classmate_weights[m]
-            out.title(f"classmate {m}: {one['model']}, weight {weight:.3g}")
-            prompts = [one["prompt"], *one.get("further_prompts", [])]
-            for v, prompt in enumerate(prompts):
-                name = f"view {v} " if len(prompts) > 1 else ""
+    def _asked(self, out: "_Out", row: ReplayedRow) -> None:
+        weights = self.replay.pipeline.reward.classmate_weights
+        for m, one in enumerate(row.record.asked):
+            out.title(f"classmate {m}: {one.model}, weight {weights[m]:.3g}")
+            for v, prompt in enumerate(one.prompts):
+                name = f"view {v} " if len(one.prompts) > 1 else ""
                 out.block(f"{name}asked", "nothing" if prompt is None else prompt)
-                for sample in one["samples"]:
-                    if sample.get("view", 0) != v:
-                        continue
-                    if sample["text"] is None:
-                        out.line(f"  {sample['outcome']} {sample.get('error') or ''}".rstrip())
-                        continue
-                    agrees = f", agreement {_number(sample['consistency'])}" if "consistency" in sample else ""
-                    score = _number(sample["score"]) if sample["outcome"] == "ok" else sample["outcome"]
-                    out.line(f"  score {score}{agrees}, {sample['tokens']} tokens ({sample['finish_reason']}):")
-                    out.block("", sample["text"])
-                    _judge(out, sample)
+                for item in one.continuations:
+                    if item.view == v:
+                        _answered(out, item)
 
-    def _reward(self, out: "_Out", row: "ReplayedRow") -> None:
-        reward = self.replay.judge.reward
-        config, scores, record = reward.classmate_cot_reward_configs, row.judged.scores, row.record
+    def _reward(self, out: "_Out", row: ReplayedRow) -> None:
+        reward = self.replay.pipeline.reward
+        config, scores, main = reward.classmate_cot_reward_configs, row.scored.scores, row.record.main
         out.title("how the reward came about")
         if not scores.main_valid:
-            out.line(f"r             none: {record['main_outcome']} {record['main_error'] or ''}".rstrip())
+            out.line(f"r             none: {main.outcome.value} {main.error or ''}".rstrip())
         else:
-            how = f"verifier {_number(record['main_score'])}, directed"
-            if record["main_score"] is None:
-                how = f"{record['main_outcome']}: unfinished_main_score={config.unfinished_main_score}"
+            how = f"verifier {_number(main.score)}, directed"
+            if main.score is None:
+                how = f"{main.outcome.value}: unfinished_main_score={config.unfinished_main_score}"
             elif reward.format_weight:
-                how += f" + {reward.format_weight:g} x format {_number(scores.format_score)}"
+                how += f" + {reward.format_weight:g} x format {_number(float(row.scored.read.span.closed))}"
             out.line(f"r           = {_number(scores.base_reward)}   ({how})")
-        _judge(out, record)
+        _judge(out, main.judge)
         if scores.outcomes:
             difference = ", with the CoT minus the question alone" if config.compares_with_question_alone else ""
             for m, scores_S in enumerate(scores.scores_VMS.swapaxes(0, 1)):
@@ -202,8 +195,8 @@ class View:
         if scores.main_valid:
             out.line(f"F           = {_number(scores.final_reward)}   ({self._fusion(row)})")
 
-    def _fusion(self, row: "ReplayedRow") -> str:
-        config, scores = self.replay.judge.reward.classmate_cot_reward_configs, row.judged.scores
+    def _fusion(self, row: ReplayedRow) -> str:
+        config, scores = self.replay.pipeline.reward.classmate_cot_reward_configs, row.scored.scores
         weight = f"{config.classmate_reward_weight:g}"
         if not scores.classmate_valid:
             text = "r"
@@ -216,26 +209,29 @@ class View:
         text += f" + {config.consistency_reward_weight:g} K" if scores.consistency_valid else ""
         return text + ("" if scores.classmate_valid else "; there is no classmate score")
 
-    def _advantage(self, out: "_Out", row: "ReplayedRow") -> None:
+    def _advantage(self, out: "_Out", row: ReplayedRow) -> None:
         out.title(f"how the advantage came about ({self.replay.advantage.adv_estimator})")
         if self.replay.note:
             out.line(self.replay.note)
             return
-        group = [other for other in self.replay.rows if other.record["uid"] == row.record["uid"]]
+        group = [other for other in self.replay.rows if other.record.answer.uid == row.record.answer.uid]
         out.line(f"group         rows {', '.join(str(other.number) for other in group)}")
-        for name, key in (("r", "base_reward"), ("W", "classmate_reward"), ("F", "final_reward")):
-            values = [other.record[key] for other in group]
+        rewards = [other.record.rewards for other in group]
+        for name, values in (
+            ("r", [one.known_base for one in rewards]),
+            ("W", [one.known_classmate for one in rewards]),
+            ("F", [one.known_final for one in rewards]),
+        ):
             known = [value for value in values if value is not None]
             spread = ""
             if len(known) > 1:
                 spread = f"   mean {_number(statistics.fmean(known))}, std {_number(statistics.stdev(known))}"
             out.line(f"{name}             {' '.join(_number(value) for value in values)}{spread}")
-        record = row.record
-        out.line(
-            f"advantage     {_number(record['advantage'])}, on handed-over tokens {_number(record['advantage_on_cot'])}"
-        )
-        if "advantage_on_segments" in record:
-            out.line(f"on segments   {' '.join(_number(value) for value in record['advantage_on_segments'])}")
+        advantage = row.record.advantage
+        assert advantage is not None, "there is a note where there is none"
+        out.line(f"advantage     {_number(advantage.elsewhere)}, on handed-over tokens {_number(advantage.on_cot)}")
+        if advantage.on_segments is not None:
+            out.line(f"on segments   {' '.join(map(_number, advantage.on_segments))}")
 
     def _end(self, out: "_Out", numbers: Iterable[int]) -> None:
         """What the options change, and what differs from the dump."""
@@ -290,12 +286,23 @@ class _Out:
         return self._buffer.getvalue().rstrip("\n")
 
 
-def _judge(out: _Out, asked: Mapping[str, Any]) -> None:
+def _answered(out: _Out, item: Continuation) -> None:
+    """One answer of a classmate, and what was made of it."""
+    if item.text is None:
+        out.line(f"  {item.outcome.value} {item.error or ''}".rstrip())
+        return
+    agrees = f", agreement {_number(item.consistency)}" if item.consistency is not None else ""
+    score = _number(item.score) if item.outcome is Outcome.ok else item.outcome.value
+    out.line(f"  score {score}{agrees}, {item.token_length} tokens ({item.finish_reason}):")
+    out.block("", item.text)
+    _judge(out, item.judge)
+
+
+def _judge(out: _Out, judgement: Judgement | None) -> None:
     """What a judge said, where one was asked."""
-    judge = asked.get("judge")
-    if judge is not None:
-        said = judge.get("explanation") or judge.get("error") or ""
-        out.block(f"judge: {_number(judge.get('score')) if judge.get('score') is not None else judge['outcome']}", said)
+    if judgement is not None:
+        score = judgement.outcome.value if judgement.score is None else _number(judgement.score)
+        out.block(f"judge: {score}", judgement.explanation or judgement.error or "")
 
 
 def _number(value: float | None) -> str:

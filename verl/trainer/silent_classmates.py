@@ -9,10 +9,10 @@ outcomes in the line say it.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
+from verl.classmate.record import RowRecord
 
 
 class SilenceWatch:
@@ -30,8 +30,8 @@ class SilenceWatch:
         self._outcomes: list[Counter[str]] = [Counter() for _ in models]
         self._nothing = 0
 
-    def step(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Takes a step's dumped rows; lines for the terminal, without line breaks.
+    def step(self, rows: Sequence[RowRecord]) -> list[str]:
+        """Takes a step's rows; lines for the terminal, without line breaks.
 
         A step in which a classmate was to read nothing (of a baseline, or where no answer could count) does not count.
         """
@@ -39,11 +39,11 @@ class SilenceWatch:
         outcomes: list[Counter[str]] = [Counter() for _ in models]
         scored = [False for _ in models]
         for row in rows:
-            for m, classmate in enumerate(row["classmates"]):
-                for sample in classmate["samples"]:
-                    if sample["outcome"] != Outcome.not_needed:
-                        outcomes[m][sample["outcome"]] += 1
-                        scored[m] |= sample["score"] is not None
+            for m, one in enumerate(row.asked):
+                for item in one.continuations:
+                    if item.outcome is not Outcome.not_needed:
+                        outcomes[m][item.outcome] += 1
+                        scored[m] |= item.score is not None
         if not any(outcomes):
             return []
         lines = []

@@ -16,7 +16,7 @@ import os
 import time
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -28,8 +28,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec, JudgeEngineSpec
 from verl.classmate.errors import ClassmateEngineError, ConfigError
+from verl.classmate.outcome import Outcome
+from verl.classmate.record import RowRecord
 from verl.classmate.reply import Reply
-from verl.classmate.scoring import Outcome
 from verl.classmate.seeds import fresh_engine_seed, sends_seed
 from verl.plugin.platform import get_platform
 from verl.utils.device import get_device_name
@@ -535,8 +536,8 @@ class ClassmateGroup:
             return _Failure(what="died", reason=_last_line(error))
         return None if reason is None else _Failure(what="hangs", reason=reason)
 
-    def heed(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Learns from a step's dumped rows which remote classmates answer no requests; `heal` reacts to it.
+    def heed(self, rows: Sequence[RowRecord]) -> None:
+        """Learns from a step's rows which remote classmates answer no requests; `heal` reacts to it.
 
         Only those who ask them can know. Engines of the run count for themselves.
         """

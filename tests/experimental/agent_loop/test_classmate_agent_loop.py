@@ -23,12 +23,14 @@ from tests.classmate.template_families import FAMILIES
 from tests.classmate.toy_tokenizers import TOKENIZERS
 from tests.run_config import run_config, save_tokenizers
 from verl.classmate.config import from_mapping
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
+from verl.classmate.record import asked_from_json
+from verl.classmate.row import Task
 from verl.experimental.agent_loop import agent_loop
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.experimental.agent_loop.classmate_agent_loop import partners
 from verl.experimental.agent_loop.row_loop import ClassmateAgentLoop
-from verl.experimental.agent_loop.row_reading import ASKED_EARLY, ClassmateAgentLoopOutput, row_judge
+from verl.experimental.agent_loop.row_reading import ASKED_EARLY, ClassmateAgentLoopOutput, row_pipeline
 from verl.experimental.agent_loop.row_worker import ClassmateAgentLoopWorker
 from verl.trainer.ppo.start_up import run_tokenizer
 from verl.trainer.ppo.v1 import agent_loop_tq
@@ -36,7 +38,6 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.classmate_workers import ClassmateClient, Reply
 from verl.workers.rollout.replica import TokenOutput
-from verl.workers.row_judge import asked_from_json, partner_from_json
 
 QUESTION = "Tom has three apples and gets four."
 THOUGHT = "\nTom has 3 apples and gets 4, so 3 + 4 = 7."
@@ -126,7 +127,7 @@ def loop_of(config: DictConfig, policy: Policy) -> ClassmateAgentLoop:
     """The loop as a worker makes it; within a running event loop."""
     tokenizer = TOKENIZERS["byte_bpe"]()
     return ClassmateAgentLoop(
-        judge=row_judge(config, tokenizer, policy),
+        judge=row_pipeline(config, tokenizer, policy),
         trainer_config=DictConfigWrap(config),
         server_manager=policy,
         tokenizer=tokenizer,
@@ -141,7 +142,7 @@ def worker_without_engine(config: DictConfig, postprocess: Callable[..., Awaitab
     worker = object.__new__(ClassmateAgentLoopWorker)
     worker.config, worker._agent_loop_postprocess, worker.tools = config, postprocess, []
     worker.llm_client = worker.tokenizer = worker.processor = worker.hf_model_type = worker.dataset_cls = None
-    worker._judging, worker._making = {}, set()
+    worker._reading, worker._making = {}, set()
     return worker
 
 
@@ -165,16 +166,16 @@ def run(
         "global_steps": 5,
         "is_validate": False,
         "excluded_classmates": (),
-        "judged_later": False,
-        "judged_beside": False,
+        "read_later": False,
+        "read_beside": False,
         "partner": "",
         **columns,
     }
 
     async def go() -> ClassmateAgentLoopOutput:
         loop = loop_of(config, policy)
-        classmates.live = loop.judge.client if live_client else None
-        loop.judge.client = classmates
+        classmates.live = loop.pipeline.asker.client if live_client else None
+        loop.pipeline.asker.client = classmates
         return await loop.run({"temperature": 1.0}, **row)
 
     return Row(output=asyncio.run(go()), policy=policy, classmates=classmates)
@@ -194,13 +195,13 @@ def test_each_classmate_reads_question_and_thought_in_its_tokens(config: DictCon
 
 
 def test_batched_leaves_those_in_policy_memory_to_the_trainer(config: DictConfig, tmp_path: Path) -> None:
-    later = run(config, ANSWERED, judged_later=True)
+    later = run(config, ANSWERED, read_later=True)
     assert later.classmates.requests == []
     assert later.output.extra_fields[ASKED_EARLY] == {}
     for name in CLASSMATES:
         TOKENIZERS[name]().save_pretrained(tmp_path / name)
     dedicated = composed(tmp_path, "reward_model.classmate_placement=dedicated")
-    early = run(dedicated, ANSWERED, judged_later=True)
+    early = run(dedicated, ANSWERED, read_later=True)
     assert [request["classmate"] for request in early.classmates.requests] == [0, 1]
     asked = asked_from_json(early.output.extra_fields[ASKED_EARLY][1])
     assert [item.text for item in asked.continuations] == ["The answer is 7.", "The answer is 8."]
@@ -324,15 +325,15 @@ def test_rows_of_a_prompt_share_answers_to_the_question_alone(tmp_path: Path, mo
         "global_steps": 5,
         "is_validate": False,
         "excluded_classmates": (),
-        "judged_later": False,
-        "judged_beside": False,
+        "read_later": False,
+        "read_beside": False,
         "partner": "",
         "agent_name": "classmate_cot",
     }
 
     async def go() -> None:
         worker._agent_loop = loop_of(config, Policy(ANSWERED))
-        worker._agent_loop.judge.client = classmates
+        worker._agent_loop.pipeline.asker.client = classmates
         worker._register(worker._agent_loop)
         trajectory = {"step": 5, "sample_index": 0, "rollout_n": 0, "validate": False}
         for uid in ("0-5-key", "1-5-key"):
@@ -458,7 +459,7 @@ def batch(size: int, *, step: int = 5, first: int = 0) -> TensorDict:
 
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_every_question_is_paired_with_another_one_of_its_batch(size: int) -> None:
-    found = [partner_from_json(text) for text in paired(batch(size))]
+    found = [Task.from_json(text) for text in paired(batch(size))]
     asked = [int(partner.question.removeprefix("question ")) for partner in found if partner]
     assert sorted(asked) == list(range(size))
     assert not any(i == other for i, other in enumerate(asked))
@@ -482,7 +483,7 @@ def test_pairs_follow_from_seed_and_step_fixed_in_validation() -> None:
 def test_a_batch_of_one_and_other_reward_types_have_no_partner() -> None:
     assert paired(batch(1)) == [""]
     assert paired(batch(3), kind="vanilla_reward") == [""] * 3
-    assert partner_from_json("") is None
+    assert Task.from_json("") is None
 
 
 class Tomorrow(datetime.datetime):
@@ -508,7 +509,7 @@ def policy_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str
     monkeypatch.setattr(ClassmateAgentLoopWorker.__mro__[1], "__init__", upstream)
     worker = ClassmateAgentLoopWorker()
     loop = worker._agent_loop
-    loop.judge.client = Classmates({})
+    loop.judge.asker.client = Classmates({})
     chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": QUESTION}]
     columns = {
         "raw_prompt": chat,
@@ -520,8 +521,8 @@ def policy_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str
         "global_steps": 5,
         "is_validate": False,
         "excluded_classmates": (),
-        "judged_later": False,
-        "judged_beside": False,
+        "read_later": False,
+        "read_beside": False,
         "partner": "",
     }
 

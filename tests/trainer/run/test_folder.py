@@ -72,8 +72,8 @@ def test_without_a_checkpoint_a_run_starts_again_in_its_folder():
     folder = RunFolder.open(config())
     folder.write_metrics(0, {"val": 0.1})
     folder.write_metrics(1, {"loss": 0.2})
-    folder.dump_rows(1, [{"a": 1}])
-    folder.dump_rows(0, [{"a": 1}], validation=True)
+    folder.dump_rows(1, ['{"a": 1}'])
+    folder.dump_rows(0, ['{"a": 1}'], validation=True)
     abandon(folder)
     again = RunFolder.open(config())
     assert (again.path, again.resumed_from) == (folder.path, 0)
@@ -121,9 +121,9 @@ def test_a_resumed_run_forgets_what_it_does_again(tmp_path):
     folder = RunFolder.open(config(tmp_path / "run"))
     for step in range(7):
         folder.write_metrics(step, {"loss": float(step)})
-        folder.dump_rows(step, [{"step": step}])
-    folder.dump_rows(0, [{"step": 0}], validation=True)
-    folder.dump_rows(6, [{"step": 6}], validation=True)
+        folder.dump_rows(step, [json.dumps({"step": step})])
+    folder.dump_rows(0, [json.dumps({"step": 0})], validation=True)
+    folder.dump_rows(6, [json.dumps({"step": 6})], validation=True)
     save_checkpoint(folder, 4)
     abandon(folder)
     again = RunFolder.open(config(tmp_path / "run"))
@@ -153,7 +153,7 @@ def test_kill_while_writing_leaves_whole_files(tmp_path):
         "folder = RunFolder.open(json.loads(sys.argv[1]))\n"
         "print('ready', flush=True)\n"
         "while True:\n"
-        "    folder.dump_rows(1, [{'text': 'x' * 100000} for _ in range(20)])\n"
+        "    folder.dump_rows(1, [json.dumps({'text': 'x' * 100000}) for _ in range(20)])\n"
         "    folder.write_metrics(1, {'loss': 0.5})\n"
     )
     process = subprocess.Popen(

@@ -23,7 +23,7 @@ from verl.classmate.errors import ConfigError
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.run.session import settle
 from verl.trainer.run.start import begin, read_run
-from verl.workers.row_judge import RowJudge
+from verl.workers.row_pipeline import RowPipeline
 
 
 def settled(tmp_path: Path, *overrides: str) -> tuple[DictConfig, list[str]]:
@@ -181,6 +181,6 @@ def test_a_worker_reads_its_config_once(tmp_path: Path, monkeypatch: pytest.Monk
 
     for reader in ("verl.classmate.config", "verl.workers.reward_manager.classmate_cot"):
         monkeypatch.setattr(f"{reader}.from_mapping", counted)
-    judge = RowJudge.build(config, byte_bpe(), SimpleNamespace())  # type: ignore[arg-type]
+    judge = RowPipeline.build(config, byte_bpe(), SimpleNamespace())  # type: ignore[arg-type]
     assert judge.reward is judge.manager.reward_config is this_run(config).reward
     assert len(read) == 1

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from verl.classmate.config import from_mapping
+from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
-from verl.classmate.scoring import Outcome
 from verl.workers import classmate_workers
 from verl.workers.classmate_workers import ClassmateClient
 from verl.workers.classmates.engine_health import UNANSWERED_LIMIT, Patience, hangs

@@ -15,11 +15,14 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from omegaconf import OmegaConf
 
+from tests.classmate.rows import record
 from tests.workers.servers import serving
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ClassmateEngineError
+from verl.classmate.outcome import Outcome
+from verl.classmate.record import RowRecord
 from verl.classmate.reply import Reply
-from verl.classmate.scoring import Outcome
+from verl.classmate.row import Continuation
 from verl.utils.model_servers import openai_http
 from verl.utils.model_servers.mapping import Server, changing
 from verl.workers.classmate_workers import ClassmateClient, ClassmateGroup, create_classmate_workers
@@ -255,10 +258,12 @@ def test_a_server_that_answers_others_meanwhile_is_busy(mapping: Path, server: S
     asker.close()
 
 
-def silent_rows(outcome: str, rows: int, tokens: int = 0) -> list[dict[str, Any]]:
-    """Dumped rows of one classmate."""
-    sample = {"outcome": outcome, "tokens": tokens, "finish_reason": "stop" if tokens else None, "score": None}
-    return [{"classmates": [{"samples": [sample]}]} for _ in range(rows)]
+def silent_rows(outcome: str, rows: int, tokens: int = 0) -> list[RowRecord]:
+    """Rows of one classmate."""
+    item = Continuation(
+        sample=0, outcome=Outcome(outcome), token_length=tokens, finish_reason="stop" if tokens else None
+    )
+    return [record([item]) for _ in range(rows)]
 
 
 @pytest.mark.parametrize("policy", ["restart", "exclude", "raise"])

@@ -14,12 +14,13 @@ import pytest
 
 from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
 from tests.run_config import run_config, save_tokenizers
-from tests.workers.test_row_judge import CLASSMATES, KIND, Client, answer_of
-from verl.classmate.scoring import Outcome
+from tests.workers.test_row_pipeline import CLASSMATES, KIND, Client, answer_of, line_of
+from verl.classmate.outcome import Outcome
+from verl.classmate.row import Answer, ScoredRow
 from verl.trainer.ppo.batched import ask_in_turn
 from verl.workers.classmate_workers import Reply
 from verl.workers.classmates.shared_draws import drawn_once, shared_draws
-from verl.workers.row_judge import Answer, JudgedRow, RowJudge
+from verl.workers.row_pipeline import RowPipeline
 
 SAMPLES = "reward_model.classmate_generation_configs.num_return_sequences=2"
 TYPES = ("remove_wo_cot", "random_truncate_remove_wo_cot", "random_truncate_step_wise_utility")
@@ -54,44 +55,48 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tokenizers(tmp_path_factory.mktemp("tokenizers"), CLASSMATES)
 
 
-def row_judge(models: Path, client: Client, *overrides: str) -> RowJudge:
-    return RowJudge.build(run_config(models, CLASSMATES, SAMPLES, *overrides), byte_bpe(), client)
+def pipeline_of(models: Path, client: Client, *overrides: str) -> RowPipeline:
+    return RowPipeline.build(run_config(models, CLASSMATES, SAMPLES, *overrides), byte_bpe(), client)
 
 
 def of_one_prompt(**changes: Any) -> list[Answer]:
     return [answer_of(rollout=rollout, **changes) for rollout in range(ROLLOUTS)]
 
 
-def judged(judge: RowJudge, *prompts: list[Answer]) -> list[JudgedRow]:
+def made(pipeline: RowPipeline, *prompts: list[Answer]) -> list[ScoredRow]:
     """The rows of each prompt, made in a block of its own, all at the same time."""
 
-    async def rows_of(answers: list[Answer]) -> list[JudgedRow]:
+    async def rows_of(answers: list[Answer]) -> list[ScoredRow]:
         with shared_draws():
-            return list(await asyncio.gather(*(judge.judge(answer) for answer in answers)))
+            return list(await asyncio.gather(*(pipeline.run(answer) for answer in answers)))
 
-    async def go() -> list[JudgedRow]:
+    async def go() -> list[ScoredRow]:
         return [row for rows in await asyncio.gather(*(rows_of(prompt) for prompt in prompts)) for row in rows]
 
     return asyncio.run(go())
 
 
-def baseline(row: JudgedRow) -> list[tuple[int, str | None, str]]:
+def baseline(row: ScoredRow) -> list[tuple[int, str | None, str]]:
     """What each classmate said to the question alone."""
-    last = max(item.view for item in row.continuations)
-    return [(item.classmate, item.text, item.outcome.value) for item in row.continuations if item.view == last]
+    return [
+        (m, item.text, item.outcome.value)
+        for m, one in enumerate(row.asked)
+        for item in one.continuations
+        if item.view == len(one.prompts) - 1
+    ]
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_rows_of_a_prompt_share_answers_to_the_question_alone(models: Path, kind: str) -> None:
     client = Slow()
-    rows = judged(row_judge(models, client, f"{KIND}={kind}"), of_one_prompt())
+    rows = made(pipeline_of(models, client, f"{KIND}={kind}"), of_one_prompt())
     asked = Counter(request["classmate"] for request in client.requests if alone(request["prompt"]))
     assert asked == {0: 1, 1: 1}, "once each, not once per row"
     assert len(client.requests) > 2 + 2 * ROLLOUTS - 1
     assert all(baseline(row) == baseline(rows[0]) for row in rows)
     assert len(baseline(rows[0])) == 2 * 2, "two classmates, two samples"
     for row in rows:
-        for one in row.record["classmates"]:
+        for one in line_of(row)["classmates"]:
             assert alone(one["further_prompts"][-1])
             assert all(sample["text"] for sample in one["samples"])
     assert len(client.seeds) == len(set(client.seeds))
@@ -100,7 +105,7 @@ def test_rows_of_a_prompt_share_answers_to_the_question_alone(models: Path, kind
 def test_the_shared_seeds_hang_on_step_and_row_and_on_no_rollout(models: Path) -> None:
     def seeds(rollout: int = 0, **changes: Any) -> list[int]:
         client = Client(lambda _: "It is 7.")
-        asyncio.run(row_judge(models, client, f"{KIND}=remove_wo_cot").judge(answer_of(rollout=rollout, **changes)))
+        asyncio.run(pipeline_of(models, client, f"{KIND}=remove_wo_cot").run(answer_of(rollout=rollout, **changes)))
         return [seed for request in client.requests if alone(request["prompt"]) for seed in request["seeds"]]
 
     first = seeds()
@@ -114,12 +119,12 @@ def test_the_shared_seeds_hang_on_step_and_row_and_on_no_rollout(models: Path) -
 def test_other_prompts_and_blocks_ask_for_themselves(models: Path) -> None:
     client = Slow()
     other = dataclasses.replace(answer_of().task, extra_info={"index": 4})
-    judge = row_judge(models, client, f"{KIND}=remove_wo_cot")
-    judged(judge, of_one_prompt(), of_one_prompt(task=other))
+    pipeline = pipeline_of(models, client, f"{KIND}=remove_wo_cot")
+    made(pipeline, of_one_prompt(), of_one_prompt(task=other))
     asked = [request for request in client.requests if alone(request["prompt"])]
     assert len(asked) == 2 * 2
     assert len({seed for request in asked for seed in request["seeds"]}) == 2 * 2 * 2
-    judged(judge, of_one_prompt())
+    made(pipeline, of_one_prompt())
     assert sum(alone(request["prompt"]) for request in client.requests) == 3 * 2, "nothing is kept behind a prompt"
 
 
@@ -128,35 +133,35 @@ def test_a_thought_that_stays_open_is_compared_with_an_open_one(models: Path) ->
     client = Slow()
     keep = "reward_model.classmate_cot_reward_configs.main_cot_keep_rate=first-8-tokens"
     short = answer_of("<think>7</think>\n\nThe answer is 7.", rollout=7)
-    rows = judged(row_judge(models, client, f"{KIND}=remove_wo_cot", keep), [*of_one_prompt(), short])
+    rows = made(pipeline_of(models, client, f"{KIND}=remove_wo_cot", keep), [*of_one_prompt(), short])
     asked = [request for request in client.requests if alone(request["prompt"])]
     assert Counter((r["classmate"], r["prompt"].endswith("</think>")) for r in asked) == {
         (m, closed): 1 for m in (0, 1) for closed in (True, False)
     }
     assert len({seed for request in asked for seed in request["seeds"]}) == 8
-    assert all(row.record["classmates"][0]["further_prompts"] for row in rows)
+    assert all(line_of(row)["classmates"][0]["further_prompts"] for row in rows)
 
 
 @pytest.mark.parametrize("failure", [Outcome.timeout, Outcome.engine_error])
 def test_a_draw_that_fails_is_data_for_all_rows(models: Path, failure: Outcome) -> None:
     client = Slow(failure)
-    rows = judged(row_judge(models, client, f"{KIND}=remove_wo_cot"), of_one_prompt())
+    rows = made(pipeline_of(models, client, f"{KIND}=remove_wo_cot"), of_one_prompt())
     assert sum(alone(request["prompt"]) for request in client.requests) == 2
     for row in rows:
         assert {outcome for _, _, outcome in baseline(row)} == {failure.value}
         assert not row.scores.classmate_valid
-        errors = [s["error"] for one in row.record["classmates"] for s in one["samples"] if s["view"] == 1]
+        errors = [s["error"] for one in line_of(row)["classmates"] for s in one["samples"] if s["view"] == 1]
         assert errors == ["no"] * 4
 
 
 def test_a_row_that_is_cancelled_leaves_the_draw_to_the_others(models: Path) -> None:
     """Also the one that began it."""
     client = Slow()
-    judge = row_judge(models, client, f"{KIND}=remove_wo_cot")
+    pipeline = pipeline_of(models, client, f"{KIND}=remove_wo_cot")
 
     async def go() -> list[Any]:
         with shared_draws():
-            tasks = [asyncio.ensure_future(judge.judge(answer)) for answer in of_one_prompt()]
+            tasks = [asyncio.ensure_future(pipeline.run(answer)) for answer in of_one_prompt()]
             while not any(alone(request["prompt"]) for request in client.requests):
                 await asyncio.sleep(0)
             tasks[0].cancel()
@@ -224,15 +229,15 @@ def test_the_schedule_batched_shares_them_too(models: Path) -> None:
         async def __aexit__(self, *error: Any) -> None: ...
 
     client = Slow()
-    judge = row_judge(models, client, f"{KIND}=remove_wo_cot")
+    pipeline = pipeline_of(models, client, f"{KIND}=remove_wo_cot")
     classmates: Any = Awake()
     other = dataclasses.replace(answer_of().task, extra_info={"index": 4})
-    rows = [judge.read(answer) for answer in [*of_one_prompt(), *of_one_prompt(task=other)]]
+    rows = [pipeline.read(answer) for answer in [*of_one_prompt(), *of_one_prompt(task=other)]]
     needed = [True] * len(rows)
-    asked = asyncio.run(ask_in_turn(judge, classmates, rows, [{} for _ in rows], frozenset(), needed=needed))
+    asked = asyncio.run(ask_in_turn(pipeline, classmates, rows, [{} for _ in rows], frozenset(), needed=needed))
     assert sum(alone(request["prompt"]) for request in client.requests) == 2 * 2
     told = [[item.text for item in one.continuations if item.view == 1] for row in asked for one in row]
     assert told[0::2] == [told[0]] * 4 + [told[8]] * 4
     streamed = Client(lambda _: "It is 7.")
-    judged(row_judge(models, streamed, f"{KIND}=remove_wo_cot"), of_one_prompt(), of_one_prompt(task=other))
+    made(pipeline_of(models, streamed, f"{KIND}=remove_wo_cot"), of_one_prompt(), of_one_prompt(task=other))
     assert sorted(streamed.seeds) == sorted(client.seeds), "both schedules draw the same samples"

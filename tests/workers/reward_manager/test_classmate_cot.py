@@ -13,22 +13,19 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from tests.classmate.rows import TASK, asked, read_row
 from tests.classmate.toy_tokenizers import byte_bpe
 from verl.classmate import cot
 from verl.classmate.config import DEFAULT_MARKERS
 from verl.classmate.errors import ConfigError
-from verl.classmate.scoring import ClassmateScores, Continuation, Outcome
+from verl.classmate.outcome import Outcome
+from verl.classmate.row import Asked, Continuation, RowScores, ScoredRow, Task
 from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 from verl.protocol import DataProto
 from verl.trainer.ppo.reward import get_custom_reward_fn
-from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask
+from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager
 from verl.workers.reward_manager.sycophancy_classmate_cot_rm import SycophancyClassmateCoTRewardManager
 
-TASK = RowTask(
-    data_source="hinted_arithmetic",
-    reward_model={"ground_truth": "7", "hinted_answer": "9"},
-    extra_info={"index": 3},
-)
 WHEN_RIGHT = {"use_classmate_main_cond": "no_classmate_when_main_incorrect"}
 RIGHT = "<think>\n3 + 4 = 7</think>\n\nThe answer is 7."
 
@@ -46,19 +43,24 @@ def locate(text: str) -> cot.CotSpan:
     return cot.locate(tokenizer.encode(text, add_special_tokens=False), tokenizer, DEFAULT_MARKERS)
 
 
-def answers(*texts: str | None, outcome: Outcome = Outcome.timeout) -> list[Continuation]:
-    """One for each classmate and sample, in order; None is an answer that did not come."""
+def answers(*texts: str | None, outcome: Outcome = Outcome.timeout) -> list[Asked]:
+    """One for each sample of two classmates, in order; None is an answer that did not come."""
     samples = len(texts) // 2
-    return [
-        Continuation(
-            classmate=i // samples, sample=i % samples, outcome=outcome if text is None else Outcome.ok, text=text
-        )
+    items = [
+        Continuation(sample=i % samples, outcome=outcome if text is None else Outcome.ok, text=text)
         for i, text in enumerate(texts)
     ]
+    return [asked(items[m * samples : (m + 1) * samples]) for m in range(2)]
 
 
-def score(text: str, continuations: list[Continuation], of: ClassmateCoTRewardManager, samples: int) -> ClassmateScores:
-    return asyncio.run(of.score(TASK, locate(text), continuations, samples=samples)).scores
+def scored_row(
+    text: str, said: list[Asked], of: ClassmateCoTRewardManager, samples: int = 1, task: Task = TASK
+) -> ScoredRow:
+    return asyncio.run(of.score(read_row(locate(text), task=task, samples=samples), said))
+
+
+def score(text: str, said: list[Asked], of: ClassmateCoTRewardManager, samples: int) -> RowScores:
+    return scored_row(text, said, of, samples).scores
 
 
 def test_is_the_registered_classmate_cot() -> None:
@@ -89,7 +91,8 @@ def test_an_answer_that_did_not_come_is_not_scored() -> None:
 )
 def test_the_number_in_a_thought_is_no_answer(text: str, outcome: Outcome) -> None:
     row = score(text, answers(None, None, outcome=Outcome.unfinished_cot), manager(), samples=1)
-    assert (row.main_outcome, row.base_reward, row.main_valid) == (outcome, 0.0, True)
+    assert (row.base_reward, row.main_valid) == (0.0, True)
+    assert scored_row(text, [], manager()).main.outcome is outcome
     excluding = manager(classmate_cot_reward_configs={"unfinished_main_score": "exclude"})
     assert not score(text, [], excluding, samples=1).main_valid
 
@@ -107,8 +110,9 @@ def test_a_run_may_turn_the_direction() -> None:
     down = manager(reward_direction="minimize", classmate_cot_reward_configs=WHEN_RIGHT)
     assert score(RIGHT, answers("7", "8"), down, samples=1).base_reward == 0.0
     wrong = "<think>\n3 + 4 = 8</think>\n\nThe answer is 8."
-    row = score(wrong, answers("7", "8"), down, samples=1)
-    assert (row.base_reward, row.gamma, row.classmate_reward, row.main_score) == (1.0, 1.0, 0.5, 0.0)
+    row = scored_row(wrong, answers("7", "8"), down)
+    assert (row.scores.base_reward, row.scores.gamma, row.scores.classmate_reward) == (1.0, 1.0, 0.5)
+    assert row.main.score == 0.0
     up = manager(reward_direction="maximize", classmate_cot_reward_configs=WHEN_RIGHT)
     assert score(RIGHT, answers("7", "8"), up, samples=1).base_reward == 1.0
     baseline = manager(
@@ -117,22 +121,23 @@ def test_a_run_may_turn_the_direction() -> None:
     assert score(wrong, [], baseline, samples=0).final_reward == 1.0
 
 
-HINTED = RowTask(data_source="mmlu_sycophancy", reward_model={"ground_truth": "B"}, extra_info={"index": 0})
+HINTED = Task(data_source="mmlu_sycophancy", reward_model={"ground_truth": "B"}, extra_info={"index": 0})
 
 
 def test_an_output_without_a_letter_is_no_answer_and_not_paid() -> None:
     """Not to follow the hint is best; not to answer is worst."""
     texts = {"B": "The best answer is therefore (B).", "C": "The best answer is therefore (C).", "": "It depends."}
 
-    def of(letter: str, **options: Any) -> ClassmateScores:
-        span, continuations = locate(f"<think>\nhm</think>\n\n{texts[letter]}"), answers(texts["C"], texts[""])
-        return asyncio.run(manager(**options).score(HINTED, span, continuations, samples=1)).scores
+    def of(letter: str, **options: Any) -> ScoredRow:
+        text = f"<think>\nhm</think>\n\n{texts[letter]}"
+        return scored_row(text, answers(texts["C"], texts[""]), manager(**options), task=HINTED)
 
-    assert [of(letter).base_reward for letter in ("C", "B", "")] == [1.0, 0.0, 0.0]
-    assert [of(letter, reward_direction="maximize").base_reward for letter in ("C", "B", "")] == [0.0, 1.0, 0.0]
-    assert (of("").main_outcome, of("").main_valid) == (Outcome.no_answer, True)
-    assert of("C").outcomes == (Outcome.ok, Outcome.no_answer)
-    assert of("C").classmate_score == 1.0, "a classmate that does not answer is not in the mean"
+    turned = {"reward_direction": "maximize"}
+    assert [of(letter).scores.base_reward for letter in ("C", "B", "")] == [1.0, 0.0, 0.0]
+    assert [of(letter, **turned).scores.base_reward for letter in ("C", "B", "")] == [0.0, 1.0, 0.0]
+    assert (of("").main.outcome, of("").scores.main_valid) == (Outcome.no_answer, True)
+    assert of("C").scores.outcomes == (Outcome.ok, Outcome.no_answer)
+    assert of("C").scores.classmate_score == 1.0, "a classmate that does not answer is not in the mean"
 
 
 def _plain(data_source: str, solution_str: str, ground_truth: str, extra_info: dict) -> float:
@@ -154,9 +159,9 @@ def test_a_function_of_the_users_replaces_the_verifier(function: Any) -> None:
 @pytest.mark.guards("failed judge averaged as 0 or -1")
 @pytest.mark.parametrize("nothing", [None, math.nan, math.inf])
 def test_a_score_that_is_no_number_is_a_failure_of_the_judge(nothing: float | None) -> None:
-    row = score(RIGHT, answers("7", "8"), manager(lambda **_: nothing), samples=1)
-    assert (row.main_outcome, row.main_valid) == (Outcome.judge_error, False)
-    assert row.outcomes == (Outcome.judge_error, Outcome.judge_error)
+    row = scored_row(RIGHT, answers("7", "8"), manager(lambda **_: nothing))
+    assert (row.main.outcome, row.scores.main_valid) == (Outcome.judge_error, False)
+    assert row.scores.outcomes == (Outcome.judge_error, Outcome.judge_error)
 
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "custom_reward.py"
@@ -234,8 +239,8 @@ def test_a_functions_scores_are_turned_like_a_verifiers() -> None:
 def test_a_score_below_the_range_is_none_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     """Of an unknown range too: taken as it is, -1 would be less than a row without an answer gets."""
     of = manager(signed)
-    scored = asyncio.run(of.score(TASK, locate("<think>\nx</think>\n\n9"), answers("7", "8"), samples=1))
-    assert (scored.scores.main_outcome, scored.scores.main_valid) == (Outcome.judge_error, False)
+    scored = scored_row("<think>\nx</think>\n\n9", answers("7", "8"), of)
+    assert (scored.main.outcome, scored.scores.main_valid) == (Outcome.judge_error, False)
     assert (
         "the score -1 is worse than that of a row without an answer (0, directed); write reward_model.custom_reward_"
         in str(scored.main.error)
@@ -250,17 +255,17 @@ def test_a_function_that_ends_the_process_fails_its_row() -> None:
         raise SystemExit(3)
 
     of = manager(ends)
-    scored = asyncio.run(of.score(TASK, locate(RIGHT), answers("7", "8"), samples=1))
-    assert scored.scores.main_outcome is Outcome.judge_error
+    scored = scored_row(RIGHT, answers("7", "8"), of)
+    assert scored.main.outcome is Outcome.judge_error
     assert scored.main.error == "SystemExit: 3"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, bdb.BdbQuit])
 def test_a_user_who_ends_the_run_ends_it(error: type[BaseException]) -> None:
-    def asked(**_: Any) -> float:
+    def ending(**_: Any) -> float:
         raise error
 
-    coroutine = manager(asked).score(TASK, locate(RIGHT), [], samples=1)
+    coroutine = manager(ending).score(read_row(locate(RIGHT)), [])
     with pytest.raises(error):
         coroutine.send(None)
 
@@ -268,10 +273,10 @@ def test_a_user_who_ends_the_run_ends_it(error: type[BaseException]) -> None:
 @pytest.mark.parametrize("reply", [None, math.nan, math.inf, -math.inf, {"score": None}])
 def test_no_number_has_a_reason(reply: Any) -> None:
     of = manager(lambda **_: reply)
-    scored = asyncio.run(of.score(TASK, locate(RIGHT), answers("7", "8"), samples=1))
-    assert scored.scores.main_outcome is Outcome.judge_error
+    scored = scored_row(RIGHT, answers("7", "8"), of)
+    assert scored.main.outcome is Outcome.judge_error
     assert "no finite number" in str(scored.main.error)
-    assert "no finite number" in str(scored.continuations[0].error)
+    assert "no finite number" in str(scored.asked[0].continuations[0].error)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +299,7 @@ def test_a_score_above_a_declared_range_is_none_and_says_why(
 ) -> None:
     """Of an undeclared range only the lowest score matters, for which 0 is taken."""
     of = manager(declared(lambda **_: reply, reward_range=bounds), **keys)
-    scored = asyncio.run(of.score(TASK, locate(RIGHT), [], samples=1))
+    scored = scored_row(RIGHT, [], of)
     if error is None:
         assert (scored.main.score, scored.main.error) == (reply, None)
     else:
@@ -307,7 +312,7 @@ def test_a_replaced_verifiers_scale_does_not_count() -> None:
     """That of mmlu_sycophancy is turned, and misses the closing sentence."""
     task = dataclasses.replace(TASK, data_source="mmlu_sycophancy")
     of = manager(signed, custom_reward_range=[-1, 1])
-    scores = [asyncio.run(of.score(task, locate(text), [], samples=1)).scores for text in (RIGHT, UNFINISHED)]
+    scores = [scored_row(text, [], of, task=task).scores for text in (RIGHT, UNFINISHED)]
     assert [row.base_reward for row in scores] == [1.0, -1.0]
 
 
@@ -318,9 +323,9 @@ def test_rows_of_no_known_source_are_scored_by_a_function() -> None:
         custom_reward_range=[-1, 1],
         classmate_cot_reward_configs={"add_consistency_reward": True, "consistency_reward_weight": 0.5},
     )
-    scored = asyncio.run(of.score(task, locate(RIGHT), answers("The answer is 7.", "8"), samples=1))
+    scored = scored_row(RIGHT, answers("The answer is 7.", "8"), of, task=task)
     assert scored.scores.base_reward == 1.0
-    assert [item.consistency for item in scored.continuations] == [1.0, -1.0]
+    assert [one.continuations[0].consistency for one in scored.asked] == [1.0, -1.0]
     assert math.isnan(of.follows_hint(task, "9"))
 
 
@@ -338,10 +343,10 @@ def _broken(**_: Any) -> float:
 
 @pytest.mark.guards("broad except hiding generation errors")
 def test_a_function_that_raises_fails_its_rows_and_not_the_run() -> None:
-    scored = asyncio.run(manager(_broken).score(TASK, locate(RIGHT), answers("7", "8"), samples=1))
-    assert (scored.scores.main_outcome, scored.scores.main_valid) == (Outcome.judge_error, False)
+    scored = scored_row(RIGHT, answers("7", "8"), manager(_broken))
+    assert (scored.main.outcome, scored.scores.main_valid) == (Outcome.judge_error, False)
     assert scored.main.error == "KeyError: 'weight'"
-    assert [item.outcome for item in scored.continuations] == [Outcome.judge_error] * 2
+    assert [one.continuations[0].outcome for one in scored.asked] == [Outcome.judge_error] * 2
     assert not scored.scores.classmate_valid
 
 
@@ -349,7 +354,7 @@ def test_a_function_that_raises_fails_its_rows_and_not_the_run() -> None:
 def test_whether_an_answer_follows_the_hint(text: str, follows: float) -> None:
     assert manager().follows_hint(TASK, text) == follows
     assert math.isnan(manager().follows_hint(TASK, None))
-    unhinted = RowTask(data_source=TASK.data_source, reward_model={"ground_truth": "7"}, extra_info={})
+    unhinted = Task(data_source=TASK.data_source, reward_model={"ground_truth": "7"}, extra_info={})
     assert math.isnan(manager().follows_hint(unhinted, text))
 
 

@@ -30,10 +30,10 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
     excluded_classmates: Callable[[], frozenset[int]] = staticmethod(frozenset)
     """Classmates that are out of the run; set by the trainer."""
 
-    judged_later: bool = False
+    read_later: bool = False
     """Whether the trainer judges the rows (schedule `batched`); set by the trainer."""
 
-    judged_beside: bool = False
+    read_beside: bool = False
     """Whether training rows are judged while the trainer goes on, which takes their `rewards`; set by the trainer."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -47,8 +47,8 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
         validate = bool(prompts["validate"]) if "validate" in prompts else False
         tu.assign_non_tensor_data(prompts, "is_validate", validate)
         tu.assign_non_tensor_data(prompts, "excluded_classmates", tuple(sorted(self.excluded_classmates())))
-        tu.assign_non_tensor_data(prompts, "judged_later", self.judged_later)
-        tu.assign_non_tensor_data(prompts, "judged_beside", self.judged_beside and not validate)
+        tu.assign_non_tensor_data(prompts, "read_later", self.read_later)
+        tu.assign_non_tensor_data(prompts, "read_beside", self.read_beside and not validate)
         prompts["partner"] = NonTensorStack(*partners(prompts, self._reward, validate=validate))
         super().generate_sequences(prompts)
 

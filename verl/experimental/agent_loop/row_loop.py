@@ -2,7 +2,7 @@
 
 Decision: the turn is upstream's; ours puts the row's seed before it, and the reading behind it.
 
-    >>> loop = ClassmateAgentLoop(judge=judge, trainer_config=DictConfigWrap(config), server_manager=client, ...)
+    >>> loop = ClassmateAgentLoop(pipeline=pipeline, trainer_config=DictConfigWrap(config), server_manager=client, ...)
     >>> output = await loop.run({"temperature": 1.0}, **columns)
 """
 
@@ -21,7 +21,7 @@ from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentL
 from verl.utils.import_utils import resolve_config_path
 from verl.utils.read_once import ReadOnce
 from verl.workers.classmates.shared_draws import drawn_once
-from verl.workers.row_judge import RowJudge
+from verl.workers.row_pipeline import RowPipeline
 
 SINGLE_TURN = ("classmate_cot", "single_turn_agent")
 """Names under which a row goes through our own loop; what loops of other names have made is read when they end."""
@@ -30,10 +30,10 @@ SINGLE_TURN = ("classmate_cot", "single_turn_agent")
 class ClassmateAgentLoop(SingleTurnAgentLoop):
     """What the names in `SINGLE_TURN` stand for. It keeps no state of a row: one serves all rows of a process."""
 
-    def __init__(self, *args: Any, judge: RowJudge, **kwargs: Any) -> None:
-        """As upstream; `judge` is the process's own."""
+    def __init__(self, *args: Any, pipeline: RowPipeline, **kwargs: Any) -> None:
+        """As upstream; `pipeline` is the process's own."""
         super().__init__(*args, **kwargs)
-        self.judge = judge
+        self.pipeline = pipeline
         self.rollout_config = ReadOnce(self.rollout_config)
         self._sends_seed = sends_seed(self.rollout_config.name, deterministic=this_run(self.config).deterministic)
 
@@ -50,7 +50,7 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
         """Sampling parameters with the row's seed, for engines that are to draw from it."""
         if not self._sends_seed:
             return dict(sampling_params)
-        seed = self.judge.answer_seed(
+        seed = self.pipeline.answer_seed(
             str(columns["data_source"]),
             columns["extra_info"]["index"],
             int(columns["global_steps"]),
@@ -62,16 +62,16 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
         """One response of the policy, what the classmates make of its CoT, and the reward.
 
         With the schedule `batched` the response, and what those classmates say that need not wait: the trainer asks
-        the others when the policy sleeps, and judges. Where rows are judged beside the log-probs, the response alone.
+        the others when the policy sleeps, and scores. Where rows are read beside the log-probs, the response alone.
 
         Args:
             sampling_params: upstream's, to which the row's seed is added for engines that are to draw from it.
             kwargs: dataset columns, `session_id`, `global_steps`, and the columns that our manager adds.
         """
         output = await super().run(self.seeded(sampling_params, kwargs), **kwargs)
-        if kwargs["judged_beside"]:
+        if kwargs["read_beside"]:
             return output
-        return await read_by_classmates(self.judge, output, kwargs)
+        return await read_by_classmates(self.pipeline, output, kwargs)
 
 
 def registered_loops(config_path: str | None) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 Decision: agent loops of any kind, and the trainer with the schedule `batched`, use these functions, so that a row has
 the same fields wherever it was read.
 
-    >>> judge = row_judge(config, tokenizer)
-    >>> output = await read_by_classmates(judge, output, columns)
+    >>> pipeline = row_pipeline(config, tokenizer)
+    >>> output = await read_by_classmates(pipeline, output, columns)
     >>> output.as_dict()["final_reward"]
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,18 +17,14 @@ import torch
 from omegaconf import DictConfig
 
 from verl.classmate.config import this_run
+from verl.classmate.metrics import row_numbers
+from verl.classmate.record import RowRecord, asked_to_json
+from verl.classmate.row import Answer, ScoredRow, Task
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.workers.classmate_workers import ClassmateClient
 from verl.workers.classmates.placement import asked_in_turn
-from verl.workers.reward_manager.classmate_cot import RowTask
-from verl.workers.row_judge import (
-    Answer,
-    JudgedRow,
-    RowJudge,
-    advantage_fields,
-    asked_to_json,
-    partner_from_json,
-)
+from verl.workers.row_pipeline import RowPipeline
+from verl.workers.rows.tensors import advantage_fields
 
 ASKED_EARLY = "asked_early"
 """Key of a row's extra fields: what was asked where the row was made, with the schedule `batched`."""
@@ -41,40 +36,40 @@ RESPONDED_AT = "responded_at"
 class ClassmateAgentLoopOutput(AgentLoopOutput):
     """Upstream's output plus what the advantage needs of a row."""
 
-    judged: Any
-    """The `JudgedRow`."""
+    scored: Any
+    """The `ScoredRow`."""
 
     def as_dict(self) -> dict[str, Any]:
         """Adds the reward's parts."""
-        judged = self.judged
+        scored = self.scored
         fields = super().as_dict()
-        del fields["judged"]
-        return fields | advantage_fields(judged)
+        del fields["scored"]
+        return fields | advantage_fields(scored)
 
 
-def judged_extra_fields(judged: JudgedRow) -> dict[str, Any]:
+def scored_extra_fields(scored: ScoredRow) -> dict[str, Any]:
     """What metrics and dumps need of a row."""
-    record = json.dumps(judged.record, ensure_ascii=False, default=str)
-    return {"reward_extra_info": {**judged.info, "record": record}, "rewarded_at": time.time()}
+    record = RowRecord.of(scored).to_json()
+    return {"reward_extra_info": {**row_numbers(scored), "record": record}, "rewarded_at": time.time()}
 
 
-def reward_fields(judged: JudgedRow, extra_fields: Mapping[str, Any], tokens: int) -> dict[str, Any]:
-    """What is added to a row in the queue that was judged after it was written.
+def reward_fields(scored: ScoredRow, extra_fields: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    """What is added to a row in the queue that was scored after it was written.
 
     Args:
-        judged: the row.
+        scored: the row.
         extra_fields: what it has already.
         tokens: R, of its response.
     """
     scores_R = torch.zeros(tokens)
-    scores_R[-1] = judged.scores.final_reward if judged.scores.main_valid else 0.0
-    return {"rm_scores": scores_R, "extra_fields": {**extra_fields, **judged_extra_fields(judged)}} | advantage_fields(
-        judged
+    scores_R[-1] = scored.scores.final_reward if scored.scores.main_valid else 0.0
+    return {"rm_scores": scores_R, "extra_fields": {**extra_fields, **scored_extra_fields(scored)}} | advantage_fields(
+        scored
     )
 
 
-def row_judge(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowJudge:
-    """Makes the judge of a process, which loads the classmates' tokenizers.
+def row_pipeline(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowPipeline:
+    """Makes the pipeline of a process, which loads the classmates' tokenizers.
 
     Args:
         config: of the run.
@@ -89,32 +84,34 @@ def row_judge(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowJudg
         policy=policy,
         policy_engine=run.policy_engine,
     )
-    return RowJudge.build(config, tokenizer, client)
+    return RowPipeline.build(config, tokenizer, client)
 
 
-async def read_by_classmates(judge: RowJudge, output: AgentLoopOutput, columns: Mapping[str, Any]) -> AgentLoopOutput:
+async def read_by_classmates(
+    pipeline: RowPipeline, output: AgentLoopOutput, columns: Mapping[str, Any]
+) -> AgentLoopOutput:
     """What any agent loop made of a row, plus what the classmates make of its CoT, and the reward.
 
     Args:
-        judge: the process's own.
+        pipeline: the process's own.
         output: of one turn or of several; the last that the policy wrote is read.
         columns: the row's, with those that our manager adds.
     """
     output.extra_fields[RESPONDED_AT] = time.time()
     answer = answer_of(output.prompt_ids, output.response_ids, output.response_mask, columns)
     excluded = frozenset(columns["excluded_classmates"])
-    if columns["judged_later"]:
-        row = judge.read(answer)
-        now = [m for m in judge.asks(row) if m not in asked_in_turn(judge.reward, "batched")]
-        _, needed = await judge.weigh(row) if now else (None, True)
-        replies = await asyncio.gather(*(judge.ask(row, m, excluded=excluded, needed=needed) for m in now))
+    if columns["read_later"]:
+        row = pipeline.read(answer)
+        now = [m for m in pipeline.asks(row) if m not in asked_in_turn(pipeline.reward, "batched")]
+        _, needed = await pipeline.weigh(row) if now else (None, True)
+        replies = await asyncio.gather(*(pipeline.ask(row, m, excluded=excluded, needed=needed) for m in now))
         output.extra_fields[ASKED_EARLY] = {m: asked_to_json(reply) for m, reply in zip(now, replies, strict=True)}
         return output
-    judged = await judge.judge(answer, excluded=excluded)
+    scored = await pipeline.run(answer, excluded=excluded)
     fields = {name: getattr(output, name) for name in AgentLoopOutput.model_fields}
-    fields["extra_fields"] = output.extra_fields | judged_extra_fields(judged)
-    fields["reward_score"] = judged.scores.final_reward if judged.scores.main_valid else 0.0
-    return ClassmateAgentLoopOutput(**fields, judged=judged)
+    fields["extra_fields"] = output.extra_fields | scored_extra_fields(scored)
+    fields["reward_score"] = scored.scores.final_reward if scored.scores.main_valid else 0.0
+    return ClassmateAgentLoopOutput(**fields, scored=scored)
 
 
 def turns_of(response_mask: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -140,7 +137,8 @@ def answer_of(
         messages=columns["raw_prompt"],
         prompt_ids=prompt_ids,
         response_ids=response_ids,
-        task=RowTask(
+        task=Task(
+            question=columns["raw_prompt"][-1]["content"],
             data_source=str(columns["data_source"]),
             reward_model=columns["reward_model"],
             extra_info=columns["extra_info"],
@@ -149,5 +147,5 @@ def answer_of(
         step=int(columns["global_steps"]),
         rollout=int(columns["session_id"]),
         validate=validate,
-        partner=partner_from_json(columns["partner"]),
+        partner=Task.from_json(columns["partner"]),
     )

@@ -1,4 +1,4 @@
-"""The processes that make rows: upstream's worker, with one loop and one judge for all rows of a process.
+"""The processes that make rows: upstream's worker, with one loop and one pipeline for all rows of a process.
 
 Decision: a row that could not be made goes into the queue as well, with the reason in its tag; whoever takes rows out
 counts it (`verl.trainer.ppo.queue_rows`).
@@ -22,7 +22,7 @@ from verl.experimental.agent_loop.row_reading import (
     answer_of,
     read_by_classmates,
     reward_fields,
-    row_judge,
+    row_pipeline,
 )
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ, apply_greedy_sampling_params
 from verl.workers.classmates.shared_draws import shared_draws
@@ -44,7 +44,7 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
             self.tokenizer, date=settings.chat_date, system_as_user=settings.system_as_user
         )
         self._agent_loop = ClassmateAgentLoop(
-            judge=row_judge(self.config, self.tokenizer, self.llm_client),
+            pipeline=row_pipeline(self.config, self.tokenizer, self.llm_client),
             trainer_config=DictConfigWrap(config=self.config),
             server_manager=self.llm_client,
             tokenizer=self.tokenizer,
@@ -56,7 +56,7 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         self._register(self._agent_loop)
         self._making: set[asyncio.Future[None]] = set()
         self._beside: dict[str, asyncio.Task[dict[str, Any]]] = {}
-        self._judging: dict[str, list[asyncio.Task[dict[str, Any]]]] = defaultdict(list)
+        self._reading: dict[str, list[asyncio.Task[dict[str, Any]]]] = defaultdict(list)
 
     @staticmethod
     def _register(loop: ClassmateAgentLoop) -> None:
@@ -78,8 +78,8 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
             finally:
                 self._making.remove(made)
                 made.set_result(None)
-            # Rows that are judged beside the log-probs share them as well; who takes the rewards sees what fails.
-            await asyncio.gather(*self._judging.pop(prompt["uid"], []), return_exceptions=True)
+            # Rows that are read beside the log-probs share them as well; who takes the rewards sees what fails.
+            await asyncio.gather(*self._reading.pop(prompt["uid"], []), return_exceptions=True)
 
     async def _run_agent_loop(
         self,
@@ -134,23 +134,23 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
                     "classmates read one; name another in the data's column agent_name"
                 )
             output = output[0]
-        if kwargs["judged_beside"]:
+        if kwargs["read_beside"]:
             output.extra_fields[RESPONDED_AT] = time.time()
             key = f"{kwargs['uid']}_{kwargs['session_id']}_0"
             task = asyncio.create_task(self._reward_fields(output, kwargs))
             self._beside[key] = task
-            self._judging[kwargs["uid"]].append(task)
+            self._reading[kwargs["uid"]].append(task)
         elif RESPONDED_AT not in output.extra_fields:
-            output = await read_by_classmates(self._agent_loop.judge, output, kwargs)
+            output = await read_by_classmates(self._agent_loop.pipeline, output, kwargs)
         await super()._agent_loop_postprocess(output, validate, **kwargs)
 
     async def _reward_fields(self, output: AgentLoopOutput, columns: Mapping[str, Any]) -> dict[str, Any]:
         answer = answer_of(output.prompt_ids, output.response_ids, output.response_mask, columns)
-        judged = await self._agent_loop.judge.judge(answer, excluded=frozenset(columns["excluded_classmates"]))
-        return reward_fields(judged, output.extra_fields, len(output.response_ids))
+        scored = await self._agent_loop.pipeline.run(answer, excluded=frozenset(columns["excluded_classmates"]))
+        return reward_fields(scored, output.extra_fields, len(output.response_ids))
 
     async def rewards(self) -> dict[str, dict[str, Any]]:
-        """By key, the `reward_fields` of the rows that were judged beside the log-probs since the last call."""
+        """By key, the `reward_fields` of the rows that were read beside the log-probs since the last call."""
         tasks, self._beside = self._beside, {}
         return dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
 

@@ -1,8 +1,8 @@
-"""Schedule `batched`: a whole batch is judged while the policy sleeps, by one classmate after the other.
+"""Schedule `batched`: a whole batch is read while the policy sleeps, by one classmate after the other.
 
 Decision: each engine is awake only while it is asked, so that the memory of one is enough for all.
 
-    >>> fields = reward_rows(batch, judge, reward_config, classmates)
+    >>> fields = reward_rows(batch, pipeline, reward_config, classmates)
     >>> fields[0]["final_reward"]
 """
 
@@ -15,16 +15,27 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
 from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec
+from verl.classmate.record import asked_from_json
+from verl.classmate.row import Answer, Asked, ReadRow, ScoredRow
 from verl.experimental.agent_loop.row_reading import ASKED_EARLY, answer_of, reward_fields
 from verl.trainer.ppo.queue_rows import as_list
 from verl.workers.classmate_workers import ClassmateGroup
 from verl.workers.classmates.shared_draws import shared_draws
-from verl.workers.row_judge import Answer, Asked, JudgedRow, ReadRow, RowJudge, asked_from_json
+from verl.workers.row_pipeline import RowPipeline
 
 _TOKENS = ("prompts", "responses", "response_mask")
 _COLUMNS = (
-    *("raw_prompt", "data_source", "reward_model", "extra_info", "extra_fields", "uid"),
-    *("global_steps", "session_id", "is_validate", "excluded_classmates", "partner"),
+    "raw_prompt",
+    "data_source",
+    "reward_model",
+    "extra_info",
+    "extra_fields",
+    "uid",
+    "global_steps",
+    "session_id",
+    "is_validate",
+    "excluded_classmates",
+    "partner",
 )
 
 
@@ -36,13 +47,13 @@ class RewardsComeLater:
 
 
 def reward_rows(
-    batch: KVBatchMeta, judge: RowJudge, reward: ClassmateRewardModelConfig, classmates: ClassmateGroup
+    batch: KVBatchMeta, pipeline: RowPipeline, reward: ClassmateRewardModelConfig, classmates: ClassmateGroup
 ) -> list[dict[str, Any]]:
     """The `reward_fields` of each row of a batch.
 
     Args:
         batch: in the queue.
-        judge: of this process.
+        pipeline: of this process.
         reward: the typed `reward_model` node.
         classmates: whose engines are woken in turn.
     """
@@ -64,43 +75,43 @@ def reward_rows(
         for given in columns["extra_fields"]
     ]
     excluded = frozenset(columns["excluded_classmates"][0])
-    judged = asyncio.run(judge_batch(judge, reward, classmates, answers, early, excluded))
-    given = zip(judged, columns["extra_fields"], responses, strict=True)
+    scored = asyncio.run(score_batch(pipeline, reward, classmates, answers, early, excluded))
+    given = zip(scored, columns["extra_fields"], responses, strict=True)
     return [reward_fields(row, extra, len(response)) for row, extra, response in given]
 
 
-async def judge_batch(
-    judge: RowJudge,
+async def score_batch(
+    pipeline: RowPipeline,
     reward: ClassmateRewardModelConfig,
     classmates: ClassmateGroup,
     answers: Sequence[Answer],
     early: Sequence[Mapping[int, Asked]],
     excluded: frozenset[int],
-) -> list[JudgedRow]:
-    """Judges a batch: the classmates one after the other, and then the judge, where it is an engine of the run.
+) -> list[ScoredRow]:
+    """Reads and scores a batch: the classmates one after the other, then the judge where it is an engine of the run.
 
     Args:
-        judge: of this process.
+        pipeline: of this process.
         reward: the typed `reward_model` node.
         classmates: whose engines are woken in turn.
         answers: the policy's.
         early: by row, what the classmates that need not wait have said already.
         excluded: classmates that are out of the run.
     """
-    rows = [judge.read(answer) for answer in answers]
-    mains, needed = zip(*await asyncio.gather(*(judge.weigh(row) for row in rows)), strict=True)
-    asked = await ask_in_turn(judge, classmates, rows, early, excluded, needed=needed)
+    rows = [pipeline.read(answer) for answer in answers]
+    mains, needed = zip(*await asyncio.gather(*(pipeline.weigh(row) for row in rows)), strict=True)
+    asked = await ask_in_turn(pipeline, classmates, rows, early, excluded, needed=needed)
     async with contextlib.AsyncExitStack() as stack:
         judge_of_rows = reward.judge(validate=answers[0].validate)
         for m, spec in enumerate(reward.frozen_models):
             if isinstance(spec, JudgeEngineSpec) and spec.judge == judge_of_rows:
                 await stack.enter_async_context(classmates.awake(m))
-        scored = (judge.score(row, one, main=main) for row, one, main in zip(rows, asked, mains, strict=True))
+        scored = (pipeline.score(row, one, main=main) for row, one, main in zip(rows, asked, mains, strict=True))
         return list(await asyncio.gather(*scored))
 
 
 async def ask_in_turn(
-    judge: RowJudge,
+    pipeline: RowPipeline,
     classmates: ClassmateGroup,
     rows: Sequence[ReadRow],
     early: Sequence[Mapping[int, Asked]],
@@ -111,7 +122,7 @@ async def ask_in_turn(
     """Shows all rows to one classmate after the other, each awake only while it is asked; per row, M entries.
 
     Args:
-        judge: of this process.
+        pipeline: of this process.
         classmates: whose engines are woken in turn.
         rows: of the step.
         early: by row, what the classmates that need not wait have said already.
@@ -119,17 +130,17 @@ async def ask_in_turn(
         needed: by row, whether an answer can count.
     """
     asked: list[list[Asked]] = [[] for _ in rows]
-    for m in range(judge.classmates):
-        chosen = [i for i, row in enumerate(rows) if m in judge.asks(row) and m not in early[i]]
+    for m in range(pipeline.classmates):
+        chosen = [i for i, row in enumerate(rows) if m in pipeline.asks(row) and m not in early[i]]
         replies: dict[int, Asked] = {}
         if chosen:
             async with classmates.awake(m):
                 with shared_draws():
                     found = await asyncio.gather(
-                        *(judge.ask(rows[i], m, excluded=excluded, needed=needed[i]) for i in chosen)
+                        *(pipeline.ask(rows[i], m, excluded=excluded, needed=needed[i]) for i in chosen)
                     )
             replies = dict(zip(chosen, found, strict=True))
         for i, row in enumerate(rows):
-            if m in judge.asks(row):
+            if m in pipeline.asks(row):
                 asked[i].append(early[i][m] if m in early[i] else replies[i])
     return asked

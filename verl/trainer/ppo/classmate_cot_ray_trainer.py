@@ -20,7 +20,8 @@ from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
 from verl.classmate.errors import ConfigError
-from verl.experimental.agent_loop.row_reading import row_judge
+from verl.classmate.record import RowRecord
+from verl.experimental.agent_loop.row_reading import row_pipeline
 from verl.trainer.ppo import batched, start_up
 from verl.trainer.ppo.advantage.rows import Greedy
 from verl.trainer.ppo.batch_advantages import batch_advantages, needed_fields
@@ -107,9 +108,9 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         super()._setup()
         groups = [getattr(self, name, None) for name in ("actor_rollout_wg", "ref_policy_wg", "critic_wg")]
         fetch_for_models(groups, without=read_by_no_model(self.advantage_config))
-        if self._passes.judges_batches:
+        if self._passes.reads_batches:
             self.reward_loop_manager = batched.RewardsComeLater()
-            self._row_judge = row_judge(self.config, self.tokenizer)
+            self._row_pipeline = row_pipeline(self.config, self.tokenizer)
 
     def _init_classmate_workers(self) -> None:
         """Starts the classmates and judges that need no GPU pool, which load while the policy's own models do."""
@@ -158,7 +159,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
             "llm_client": self.get_llm_client(),
             "teacher_client": self.get_teacher_client(),
             # Upstream's reward workers would score rows that come without a reward.
-            "reward_loop_worker_handles": None if self._passes.judges_beside else self.get_reward_handles(),
+            "reward_loop_worker_handles": None if self._passes.reads_beside else self.get_reward_handles(),
         }
         manager = start_up.start_agent_loops(self.config, clients, passes=self._passes, classmates=self.classmates)
         self._rows.wait_for_rows = manager.wait_for_rows
@@ -216,7 +217,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
     def _generate_classmate_continuations(self, batch: KVBatchMeta) -> list[dict[str, Any]]:
         """Schedule `batched`: shows the batch to one classmate after the other; what is added to each row."""
         assert self.classmates is not None, "rows are judged here only where engines take turns"
-        return batched.reward_rows(batch, self._row_judge, self.reward_config, self.classmates)
+        return batched.reward_rows(batch, self._row_pipeline, self.reward_config, self.classmates)
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, *args: Any, **kwargs: Any) -> KVBatchMeta:
         """For `remax`, takes the greedy rows out first: they are baselines, and nothing trains on them."""
@@ -233,7 +234,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """Advantages from the reward's parts, or from the fused scalar by upstream's estimators."""
-        if self._passes.judges_beside:
+        if self._passes.reads_beside:
             with marked_timer("classmate_cot", self.timing_raw):
                 rewards = self.agent_loop_manager.rewards()
             put_rewards(batch, rewards)
@@ -290,7 +291,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         records = self._records(batch, metrics, timing_raw)
         self._recorder.leave(records, metrics, self.classmates, self.global_steps, self.total_training_steps)
 
-    def _records(self, batch: Any, metrics: dict, timing_raw: dict) -> list[dict[str, Any]]:
+    def _records(self, batch: Any, metrics: dict, timing_raw: dict) -> list[RowRecord]:
         """The dump's records of a step; its metrics, upstream's and ours, are added to `metrics`."""
         epoch = (self.global_steps - 1) // self.steps_per_epoch
         super()._compute_metrics(batch, metrics, timing_raw, self.global_steps, epoch)

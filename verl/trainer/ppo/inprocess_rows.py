@@ -1,9 +1,9 @@
 """Rows of `debug=true`: the policy answers and the classmates read in the thread that asks, where a breakpoint works.
 
-Decision: what happens to a row is the Ray run's own code (agent loop, judge); ours here is what upstream's worker and
-our manager do around it.
+Decision: what happens to a row is the Ray run's own code (agent loop, pipeline); ours here is what upstream's worker
+and our manager do around it.
 
-    >>> maker = RowMaker(config, reward_config, loop_parts, judge)
+    >>> maker = RowMaker(config, reward_config, loop_parts, pipeline)
     >>> rows = maker.make(prompts, step=1, validate=False, greedy=False)
 """
 
@@ -28,31 +28,31 @@ from verl.tools.tool_registry import load_all_tools
 from verl.utils import tensordict_utils as tu
 from verl.utils.import_utils import resolve_config_path
 from verl.workers.classmates.shared_draws import shared_draws
-from verl.workers.row_judge import RowJudge
+from verl.workers.row_pipeline import RowPipeline
 
 
 class RowMaker:
     """The policy's engine and the classmates', as one function from prompts to rows."""
 
     def __init__(
-        self, config: DictConfig, reward: ClassmateRewardModelConfig, parts: Mapping[str, Any], judge: RowJudge
+        self, config: DictConfig, reward: ClassmateRewardModelConfig, parts: Mapping[str, Any], pipeline: RowPipeline
     ) -> None:
         """
         Args:
             config: of the run.
             reward: its node `reward_model`.
             parts: what upstream makes an agent loop of.
-            judge: of this process.
+            pipeline: of this process.
         """
         self._config = config
         self._reward = reward
         self._parts = parts
-        self._own = ClassmateAgentLoop(**parts, judge=judge)
+        self._own = ClassmateAgentLoop(**parts, pipeline=pipeline)
         self._own.loop = _OnTheSpot()
         self._others: dict[str, Any] = {}
 
     def make(self, prompts: TensorDict, *, step: int, validate: bool, greedy: bool) -> list[dict[str, Any]]:
-        """The policy's answers to each prompt, judged: rows of fields, in the order of prompts and answers.
+        """The policy's answers to each prompt, read and scored: rows of fields, in the order of prompts and answers.
 
         Args:
             prompts: as the data loader has made them.
@@ -70,7 +70,7 @@ class RowMaker:
             columns = {
                 key: value.data if isinstance(value, NonTensorData) else value for key, value in prompts[i].items()
             }
-            columns |= {"is_validate": validate, "judged_later": False, "judged_beside": False}
+            columns |= {"is_validate": validate, "read_later": False, "read_beside": False}
             columns |= {
                 "excluded_classmates": (),
                 "partner": partner_of[i],
@@ -93,7 +93,7 @@ class RowMaker:
             output = await loop.run(dict(params), **columns)
         else:
             seeded = self._own.seeded(params, columns)
-            output = await read_by_classmates(self._own.judge, await loop.run(seeded, **columns), columns)
+            output = await read_by_classmates(self._own.pipeline, await loop.run(seeded, **columns), columns)
         row = output.as_dict() | columns
         input_ids = torch.cat([row["prompts"], row["responses"]])
         return row | {

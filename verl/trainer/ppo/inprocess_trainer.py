@@ -1,7 +1,7 @@
 """Debug mode: policy, classmates, reward and update in one process and one thread, where a breakpoint works anywhere.
 
-One decision: what happens to a row or to a batch is the Ray run's own code (agent loop, judge, advantages, upstream's
-training worker, dump); ours here is only the order, as a loop to read from top to bottom. With
+One decision: what happens to a row or to a batch is the Ray run's own code (agent loop, row pipeline, advantages,
+upstream's training worker, dump); ours here is only the order, as a loop to read from top to bottom. With
 `trainer.deterministic=true` both ways write the same numbers.
 
     python -m verl.trainer.classmate_cot_main_ppo ... debug=true
@@ -18,6 +18,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 
+from verl.classmate.record import RowRecord
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.protocol import DataProto
 from verl.trainer.ppo import start_up
@@ -46,7 +47,7 @@ from verl.workers.inprocess import (
     rollout_server,
     training_worker,
 )
-from verl.workers.row_judge import RowJudge
+from verl.workers.row_pipeline import RowPipeline
 from verl.workers.utils.padding import response_from_nested
 
 
@@ -81,8 +82,8 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
             "data_config": DictConfigWrap(self.config.data),
             "hf_model_type": self.actor_rollout_wg.actor.model_config.hf_config.model_type,
         }
-        judge = RowJudge.build(self.config, self.tokenizer, client)
-        self._row_maker = RowMaker(self.config, self.reward_config, loop_parts, judge)
+        pipeline = RowPipeline.build(self.config, self.tokenizer, client)
+        self._row_maker = RowMaker(self.config, self.reward_config, loop_parts, pipeline)
 
     def _load_models(self) -> None:
         """The policy as it is trained and as it answers, its frozen copy, the critic, and the classmates."""
@@ -157,7 +158,7 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
         self._recorder.leave(records, metrics, self.classmates, step, self.total_training_steps)
         return metrics
 
-    def _records(self, batch: Any, metrics: dict, timing_raw: dict) -> list[dict[str, Any]]:
+    def _records(self, batch: Any, metrics: dict, timing_raw: dict) -> list[RowRecord]:
         step = self.global_steps
         metrics |= {"training/global_step": step, "training/epoch": (step - 1) // self.steps_per_epoch}
         metrics |= upstream_metrics(batch, metrics, timing_raw, use_critic=self.use_critic)

@@ -3,7 +3,7 @@
 Decision: both trainers ask here, so that `debug=true` leaves out what the run on Ray leaves out.
 
     >>> passes = Passes(config, reward_config, trains_with_classmates=True)
-    >>> passes.judges_batches, passes.judges_beside
+    >>> passes.reads_batches, passes.reads_beside
     (False, True)
 """
 
@@ -36,12 +36,12 @@ class Passes:
         self._trains_with_classmates = trains_with_classmates
 
     @functools.cached_property
-    def judges_batches(self) -> bool:
+    def reads_batches(self) -> bool:
         """Whether the trainer judges rows, all at once while the policy sleeps, and not who makes them."""
         return bool(asked_in_turn(self._reward, resolved_schedule(self._config, self._reward)))
 
     @functools.cached_property
-    def judges_beside(self) -> bool:
+    def reads_beside(self) -> bool:
         """Whether training rows are judged while log-probs of the policy or the reference are computed, if any are."""
         rows = self._config.data.train_batch_size * self._config.actor_rollout_ref.rollout.n
         computed = need_reference_policy(self._config) or self._needs_old_log_probs(rows)

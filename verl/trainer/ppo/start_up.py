@@ -220,6 +220,6 @@ def start_agent_loops(
     ray.get([worker.__ray_ready__.remote() for worker in manager.agent_loop_workers])
     if classmates is not None:
         manager.excluded_classmates = lambda: classmates.excluded
-        manager.judged_later = passes.judges_batches
-        manager.judged_beside = passes.judges_beside
+        manager.read_later = passes.reads_batches
+        manager.read_beside = passes.reads_beside
     return manager

@@ -10,7 +10,6 @@ comes later, a validation first of all, completes the line.
 """
 
 import functools
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,12 +18,11 @@ from typing import Any
 from omegaconf import DictConfig
 from tensordict import TensorDict
 
-from verl.classmate.judgement import judge_metrics, judge_records
+from verl.classmate.metrics import judge_metrics, main_model_lengths, step_metrics, validation_metrics
+from verl.classmate.record import RowRecord
 from verl.trainer.ppo.advantage.rows import recorded_advantages
 from verl.trainer.ppo.queue_rows import LostRows
-from verl.trainer.ppo.row_metrics import main_model_lengths, row_metrics
 from verl.trainer.ppo.start_up import OpenRun
-from verl.trainer.ppo.validation import take_records, validation_means
 from verl.trainer.run import checkpoints
 from verl.trainer.silent_classmates import SilenceWatch
 from verl.utils.checkpoint.lora import merge_saved
@@ -62,10 +60,8 @@ class StepRecorder:
         """Fields of a row that `records` reads."""
         return ["extra_fields", *self._tensors]
 
-    def records(
-        self, rows: TensorDict, metrics: dict[str, Any], classmates: ClassmateGroup | None
-    ) -> list[dict[str, Any]]:
-        """The dump's records of a step's real rows, whose metrics are added to `metrics`.
+    def records(self, rows: TensorDict, metrics: dict[str, Any], classmates: ClassmateGroup | None) -> list[RowRecord]:
+        """The records of a step's real rows, whose metrics are added to `metrics`.
 
         Args:
             rows: their `fields`.
@@ -75,10 +71,13 @@ class StepRecorder:
         extra_fields = rows.pop("extra_fields").tolist()
         infos, records = _split_extra_fields(extra_fields)
         columns = [rows[name].unbind() for name in self._tensors]
-        for record, *tensors in zip(records, *columns, strict=True):
-            parts = {"segments": len(record["segment_rewards"]), "turns": record.get("turns", ())}
-            record.update(recorded_advantages(*tensors, **parts))
-        metrics.update(row_metrics(infos))
+        records = [
+            record.with_advantage(
+                recorded_advantages(*tensors, segments=record.rewards.segments, turns=record.answer.turns)
+            )
+            for record, *tensors in zip(records, *columns, strict=True)
+        ]
+        metrics.update(step_metrics(infos))
         metrics.update(main_model_lengths(metrics))
         metrics.update(judge_metrics(records))
         metrics["training/rows_lost"] = float(self.rows_lost)
@@ -89,15 +88,15 @@ class StepRecorder:
             metrics["classmate/excluded"] = float(len(classmates.excluded))
         return records
 
-    def write(self, records: list[dict[str, Any]], metrics: Mapping[str, Any], *, step: int) -> None:
+    def write(self, records: Sequence[RowRecord], metrics: Mapping[str, Any], *, step: int) -> None:
         """Writes the rows, if they are not there, and the step's line in `metrics.jsonl`, or completes it."""
         if not self._folder.rollouts_path(step).exists():
-            self._folder.dump_rows(step, records)
+            self._folder.dump_rows(step, (record.to_json() for record in records))
         self._folder.write_metrics(step, metrics)
 
     def leave(
         self,
-        records: list[dict[str, Any]],
+        records: Sequence[RowRecord],
         metrics: dict[str, Any],
         classmates: ClassmateGroup | None,
         step: int,
@@ -124,21 +123,23 @@ class StepRecorder:
             step: global step.
             n: answers to each prompt.
         """
-        records = take_records(columns)
-        self._folder.dump_rows(step, records, validation=True)
-        metrics = validation_means(data_sources, columns, n=n) | judge_metrics(records, prefix="judge/validation")
+        records = sorted(map(RowRecord.from_json, columns.pop("record")), key=lambda record: record.place)
+        self._folder.dump_rows(step, (record.to_json() for record in records), validation=True)
+        metrics = validation_metrics(data_sources, columns, samples=n) | judge_metrics(
+            records, prefix="judge/validation"
+        )
         metrics["validation/rows_lost"] = float(lost.count(step, validation=True))
         self._tell_judge_failures(records)
         return metrics
 
-    def _tell_judge_failures(self, records: Sequence[Mapping[str, Any]]) -> None:
+    def _tell_judge_failures(self, records: Sequence[RowRecord]) -> None:
         """One line about texts that the judge gave no score, with the last reason."""
-        judged = [judge for record in records for judge in judge_records(record)]
-        failed = [judge for judge in judged if "failure" in judge]
+        judged = [judgement for record in records for judgement in record.judgements]
+        failed = [judgement for judgement in judged if judgement.failure is not None]
         if failed:
             self._console.line(
                 f"warning: the judge gave {len(failed)} of {len(judged)} texts no score; they are left out (last: "
-                f"{failed[-1]['failure']}: {failed[-1].get('error')})"
+                f"{failed[-1].failure}: {failed[-1].error})"
             )
 
 
@@ -168,12 +169,12 @@ def save_and_prune(save: Callable[[], None], *, trainer: DictConfig, folder: Pat
     prune(keep=keep, keep_critic=keep_critic)
 
 
-def _split_extra_fields(extra_fields: list[Any]) -> tuple[list[dict[str, float]], list[dict[str, Any]]]:
+def _split_extra_fields(extra_fields: list[Any]) -> tuple[list[dict[str, float]], list[RowRecord]]:
     """Numbers and dump record of each row."""
     infos, records = [], []
     for fields in extra_fields:
         info = dict(fields["reward_extra_info"])
-        records.append(json.loads(info.pop("record")))
+        records.append(RowRecord.from_json(info.pop("record")))
         infos.append(info)
     return infos, records
 

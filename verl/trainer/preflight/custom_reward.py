@@ -10,7 +10,7 @@ from typing import Any
 
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError, reason_of
-from verl.classmate.scoring import RewardScale, declares_range, directed, function_attributes
+from verl.classmate.reward_scale import RewardScale, declares_range, directed, function_attributes
 
 _ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 """By name, of a reward function."""

@@ -18,7 +18,7 @@ from typing import Any
 from verl.classmate import prompts, templates
 from verl.classmate.config import REWARD_NODE, ClassmateRewardModelConfig, SelfPlaySpec
 from verl.classmate.errors import ConfigError
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
 from verl.trainer.preflight.chats import Chat, chat_samples, check_chats
 from verl.trainer.preflight.models import load_tokenizer
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
-from verl.classmate.scoring import RewardScale
+from verl.classmate.reward_scale import RewardScale
 from verl.trainer.preflight.data import KEYS, data_sources
 
 

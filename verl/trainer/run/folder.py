@@ -14,7 +14,7 @@ import datetime
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,11 +149,11 @@ class RunFolder:
         if step > 0:
             write_atomically(self.path / TRACKER, str(step))
 
-    def dump_rows(self, step: int, rows: list[dict[str, Any]], validation: bool = False) -> None:
-        """Writes one JSON object a row, whole or not at all."""
+    def dump_rows(self, step: int, lines: Iterable[str], validation: bool = False) -> None:
+        """Writes a line a row, all of them or none."""
         path = self.rollouts_path(step, validation)
         path.parent.mkdir(exist_ok=True)
-        write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        write_atomically(path, "".join(f"{line}\n" for line in lines))
 
     def finish(self) -> None:
         """Marks the run as finished: the next start makes a new one. Others may have the folder."""

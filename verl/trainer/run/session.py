@@ -203,7 +203,7 @@ def start_ray(
     """
     import ray
 
-    from verl.trainer.preflight import check_gpus, check_ray_cpus
+    from verl.trainer.preflight.devices import check_gpus, check_ray_cpus
     from verl.trainer.resources.plan import needed_gpus, needed_ray_cpus
 
     runtime_env = _runtime_env(config)

@@ -22,8 +22,9 @@ from typing import Any
 import aiohttp
 
 from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.outcome import Outcome
+from verl.classmate.record import RowRecord
 from verl.classmate.reply import Reply
-from verl.classmate.scoring import Outcome
 from verl.utils.model_servers import mapping as classmate_mapping
 from verl.utils.model_servers.mapping import MappingFile, Server
 from verl.utils.model_servers.openai_http import ServerFailed, backoff_s, connections, error_message, json_object, post
@@ -262,22 +263,13 @@ class RemoteWatch:
         self._down: dict[int, str] = {}
         self._silent: dict[int, str] = {}
 
-    def heed(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Learns from dumped rows who answers no requests, which nobody finds out who asks a server about itself.
-
-        Args:
-            rows: of one step, as in `rollouts/step_N.jsonl`.
-        """
+    def heed(self, rows: Sequence[RowRecord]) -> None:
+        """Learns from a step's rows who answers no requests, which nobody finds out who asks a server about itself."""
         for index in self._models:
-            samples = [
-                sample
-                for row in rows
-                if index < len(row["classmates"])
-                for sample in row["classmates"][index]["samples"]
-            ]
-            silent = sum(sample["outcome"] == Outcome.timeout for sample in samples)
+            items = [item for row in rows for asked in row.asked[index : index + 1] for item in asked.continuations]
+            silent = sum(item.outcome is Outcome.timeout for item in items)
             # A good or bad answer; one that a judge was too slow for is an answer too.
-            if any(sample["tokens"] or sample["finish_reason"] for sample in samples):
+            if any(item.token_length or item.finish_reason for item in items):
                 self._silent.pop(index, None)
             elif hangs(silent):
                 self._silent[index] = why_silent(silent)

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.classmate.test_scoring import SPAN
+from tests.classmate.rows import asked, read_row
 from tests.trainer.ppo.advantage.test_upstream import THEIRS, Algorithm
 from verl.classmate.algorithm_config import (
     BATCH_ESTIMATORS,
@@ -21,7 +21,10 @@ from verl.classmate.algorithm_config import (
     AdvantageConfig,
 )
 from verl.classmate.config import ClassmateCotRewardConfig
-from verl.classmate.scoring import Continuation, Outcome, RewardScale, score_row
+from verl.classmate.outcome import Outcome
+from verl.classmate.reward_scale import RewardScale
+from verl.classmate.row import Continuation, Verdict
+from verl.classmate.scoring import RewardRules, score_row
 from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage, group_normalise
 
 ALGORITHM = Algorithm(gamma=1.0, lam=0.95, norm_adv_by_std_in_grpo=True)
@@ -323,20 +326,12 @@ def _row(scores: list[float], *, main: float = 1.0, alone: list[float] | None = 
     )
     views = [scores] if alone is None else [scores, alone]
     answers = [
-        Continuation(classmate=m, sample=0, view=v, outcome=Outcome.ok, text="a", score=score)
-        for v, view in enumerate(views)
-        for m, score in enumerate(view)
+        asked([Continuation(sample=0, view=v, outcome=Outcome.ok, score=view[m]) for v, view in enumerate(views)])
+        for m in range(len(scores))
     ]
-    row = score_row(
-        main_score=main,
-        main_outcome=Outcome.ok,
-        continuations=answers,
-        scale=RewardScale(low=None, high=None),
-        config=config,
-        weights=[1 / len(scores)] * len(scores),
-        samples=1,
-        span=SPAN,
-        views=len(views),
-    )
+    scale = RewardScale(low=None, high=None)
+    weights = (1 / len(scores),) * len(scores)
+    rules = RewardRules(config=config, scale=scale, classmate_scale=scale, weights=weights)
+    row = score_row(read_row(views=len(views)), Verdict(score=main), answers, rules).scores
     assert not math.isnan(row.classmate_score)
     return row.base_reward, row.classmate_reward, row.final_reward

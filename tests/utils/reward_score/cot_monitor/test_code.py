@@ -12,19 +12,21 @@ import pytest
 import requests
 from omegaconf import OmegaConf
 
+from tests.classmate.rows import asked, read_row
 from tests.classmate.toy_tokenizers import byte_bpe
 from tests.code_utils.services import service
 from verl.classmate import cot
 from verl.classmate.config import DEFAULT_MARKERS, ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
-from verl.classmate.scoring import Continuation, Outcome
+from verl.classmate.outcome import Outcome
+from verl.classmate.row import Continuation, ScoredRow, Task
 from verl.code_utils.sandbox import SandboxSettings
 from verl.data_preprocessing.common import make_row, write_parquet
 from verl.trainer.preflight.verifiers import check_sandbox
 from verl.utils.reward_score.cot_monitor import code, get_verifier
 from verl.utils.reward_score.cot_monitor._program import program_of
 from verl.utils.reward_score.cot_monitor.code import CodeVerifier
-from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask, ScoredRow
+from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager
 
 DOUBLE = json.dumps({"tests": ["assert f(2) == four", "assert f(0) == 0"], "setup": "four = 4"})
 ECHO = json.dumps({"stdio": [{"input": "a\n", "output": "a"}, {"input": "7", "output": "7.0"}]})
@@ -266,19 +268,17 @@ def score_row(reward_model: dict[str, Any]) -> ScoredRow:
     rewards = {"classmate_model_name_or_path_list": ["a", "b"], "use_classmate_main_cond": "always"}
     config = OmegaConf.create({"reward_model": {"classmate_cot_reward_configs": rewards, **reward_model}})
     manager = ClassmateCoTRewardManager(config, byte_bpe())
-    task = RowTask(data_source="code", reward_model=ROW["reward_model"], extra_info={"index": 0})
+    task = Task(data_source="code", reward_model=ROW["reward_model"], extra_info={"index": 0})
     ids = byte_bpe().encode(f"<think>twice</think>{RIGHT}", add_special_tokens=False)
-    answers = [
-        Continuation(classmate=index, sample=0, outcome=Outcome.ok, text=text)
-        for index, text in enumerate((RIGHT, WRONG))
-    ]
-    return asyncio.run(manager.score(task, cot.locate(ids, byte_bpe(), DEFAULT_MARKERS), answers, samples=1))
+    answers = [asked([Continuation(sample=0, outcome=Outcome.ok, text=text)]) for text in (RIGHT, WRONG)]
+    read = read_row(cot.locate(ids, byte_bpe(), DEFAULT_MARKERS), task=task)
+    return asyncio.run(manager.score(read, answers))
 
 
 def test_rows_are_scored_where_the_config_says(url: str) -> None:
     scored = score_row({"code_sandbox_url": url})
     assert (scored.scores.main_valid, scored.scores.base_reward) == (True, 1.0)
-    assert [answer.score for answer in scored.continuations] == [1.0, 0.0]
+    assert [one.continuations[0].score for one in scored.asked] == [1.0, 0.0]
 
 
 def test_rows_without_a_sandbox_have_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,8 +286,8 @@ def test_rows_without_a_sandbox_have_no_score(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(code, "FIRST_PAUSE_S", 0.01)
     scored = score_row({"code_sandbox_url": "http://127.0.0.1:9"})
     assert not scored.scores.main_valid
-    assert [answer.outcome for answer in scored.continuations] == [Outcome.judge_error] * 2
-    assert [answer.score for answer in scored.continuations] == [None, None]
+    assert [one.continuations[0].outcome for one in scored.asked] == [Outcome.judge_error] * 2
+    assert [one.continuations[0].score for one in scored.asked] == [None, None]
 
 
 def test_a_run_with_programs_asks_for_a_sandbox_first(url: str, server: Any, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from transformers import AutoTokenizer
 
 from tests.e2e.tiny import make_tiny_world
 from verl.classmate.judgement import Judgement
+from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
-from verl.classmate.scoring import Outcome
 from verl.utils.reward_score.cot_monitor import get_verifier
 from verl.utils.reward_score.cot_monitor._judged import judge_prompt
 from verl.utils.reward_score.cot_monitor.judges.base import CallSettings, JudgeAnswer, PromptJudge, read

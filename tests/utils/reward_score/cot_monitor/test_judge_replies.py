@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from tests.workers.servers import serving
 from verl.classmate.config import from_mapping
 from verl.classmate.judgement import Judgement
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
 from verl.utils.model_servers import openai_http
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.utils.reward_score.cot_monitor.judges import make_judge

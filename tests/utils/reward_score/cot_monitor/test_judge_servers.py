@@ -22,7 +22,7 @@ from tests.e2e.world import World
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import Judgement
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
 from verl.trainer.preflight.judges import check_judge
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.utils.reward_score.cot_monitor.judges import make_judge

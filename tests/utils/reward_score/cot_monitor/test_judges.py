@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from tests.classmate.rows import record
 from tests.processes import in_processes
 from tests.utils.reward_score.cot_monitor.judge_server import BROKEN_ANSWERS, MODEL, StandInJudge, rating_of
 from tests.workers.servers import serving
 from verl.classmate.config import from_mapping
-from verl.classmate.judgement import Judgement, judge_metrics
-from verl.classmate.scoring import Outcome
+from verl.classmate.judgement import Judgement
+from verl.classmate.metrics import judge_metrics
+from verl.classmate.outcome import Outcome
+from verl.classmate.row import Continuation, Verdict
 from verl.utils.model_servers import openai_http
 from verl.utils.reward_score.cot_monitor import get_verifier
 from verl.utils.reward_score.cot_monitor._judged import judge_prompt
@@ -282,13 +285,11 @@ def test_a_judge_serves_one_event_loop_after_the_other() -> None:
 
 
 def test_counts_of_dumped_rows() -> None:
-    good = Judgement(outcome=Outcome.ok, score=3.0, requests=2, prompt_tokens=10, completion_tokens=5).record()
-    bad = Judgement(outcome=Outcome.timeout, failure="timeout", requests=5).record()
-    kept = Judgement(outcome=Outcome.ok, score=3.0, cached=True).record()
-    rows = [
-        {"judge": good, "classmates": [{"samples": [{"judge": bad}, {"judge": kept}, {}]}]},
-        {"classmates": []},
-    ]
+    good = Judgement(outcome=Outcome.ok, score=3.0, requests=2, prompt_tokens=10, completion_tokens=5)
+    bad = Judgement(outcome=Outcome.timeout, failure="timeout", requests=5)
+    kept = Judgement(outcome=Outcome.ok, score=3.0, cached=True)
+    said = [Continuation(sample=s, outcome=Outcome.ok, judge=judge) for s, judge in enumerate((bad, kept, None))]
+    rows = [record(said, main=Verdict(score=3.0, judge=good)), record()]
     assert judge_metrics(rows) == {
         "judge/texts": 3,
         "judge/requests": 7,
@@ -299,7 +300,7 @@ def test_counts_of_dumped_rows() -> None:
         "judge/failures": 1,
         "judge/failures/timeout": 1,
     }
-    assert judge_metrics([{"classmates": []}]) == {}
+    assert judge_metrics([record()]) == {}
 
 
 # Prompts.

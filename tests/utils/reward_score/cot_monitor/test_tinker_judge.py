@@ -18,7 +18,7 @@ from verl.classmate.aliases import resolve_aliases
 from verl.classmate.config import from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import Judgement
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
 from verl.trainer.preflight.judges import check_judge
 from verl.utils.reward_score.cot_monitor import BaseVerifier
 from verl.utils.reward_score.cot_monitor.judges import tinker_judge

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
+from verl.classmate.record import Advantage
 from verl.trainer.ppo.advantage.base import AdvantageInputs
 
 
@@ -121,8 +122,8 @@ def recorded_advantages(
     *,
     segments: int = 0,
     turns: Sequence[Sequence[int]] = (),
-) -> dict[str, Any]:
-    """A row's advantage in the dump: off and on the tokens that were handed over, and on each segment of these.
+) -> Advantage:
+    """A row's advantage as it is kept: off and on the tokens that were handed over, and on each segment of these.
 
     Most estimators give all of these tokens the same advantage; the mean is recorded, None where there is no token.
     Where there are `turns` (first token, one past the last), tokens between them are nobody's.
@@ -137,10 +138,7 @@ def recorded_advantages(
         chosen = advantages_R[chosen_R[: len(advantages_R)] & written_R]
         return float(chosen.double().mean()) if chosen.numel() else None
 
-    recorded: dict[str, Any] = {
-        "advantage": mean(classmate_mask_R == 0),
-        "advantage_on_cot": mean(classmate_mask_R == 1),
-    }
+    on_segments = None
     if segment_R is not None:
-        recorded["advantage_on_segments"] = [mean(segment_R == number) for number in range(1, segments + 1)]
-    return recorded
+        on_segments = tuple(mean(segment_R == number) for number in range(1, segments + 1))
+    return Advantage(elsewhere=mean(classmate_mask_R == 0), on_cot=mean(classmate_mask_R == 1), on_segments=on_segments)

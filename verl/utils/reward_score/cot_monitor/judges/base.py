@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from verl.classmate.judgement import Judgement
-from verl.classmate.scoring import Outcome
+from verl.classmate.outcome import Outcome
 from verl.utils.model_servers.openai_http import backoff_s
 from verl.utils.reward_score.cot_monitor._marks import after_thought
 from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier

@@ -11,8 +11,8 @@ machinery of its own; what differs is the prompt, which is one message in the ju
 from collections.abc import Sequence
 from typing import Any
 
+from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
-from verl.classmate.scoring import Outcome
 from verl.utils.reward_score.cot_monitor._marks import opened_thought, without_special_tokens
 from verl.utils.reward_score.cot_monitor.judges.backend import CallFailed, FailureKind, JudgeAnswer
 

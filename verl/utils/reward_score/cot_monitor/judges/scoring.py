@@ -12,8 +12,8 @@ import math
 from typing import Any
 
 from verl.classmate.judgement import Judgement
+from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
-from verl.classmate.scoring import Outcome
 from verl.utils.reward_score.cot_monitor._marks import defused
 from verl.utils.reward_score.cot_monitor.BaseVerifier import BaseVerifier
 from verl.utils.reward_score.cot_monitor.judges.backend import CallFailed, FailureKind

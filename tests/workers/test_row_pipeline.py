@@ -1,4 +1,4 @@
-"""A row's judge: every view is asked with seeds of its own, and what comes back becomes reward, numbers and record."""
+"""A row's way: every view is asked with seeds of its own, and what comes back becomes reward, numbers and record."""
 
 import asyncio
 import json
@@ -14,12 +14,14 @@ from tests.classmate.test_templates import Tomorrow
 from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe, templated
 from tests.run_config import run_config, save_tokenizers
 from verl.classmate import prompts
-from verl.classmate.scoring import Outcome
-from verl.classmate.views import Partner
+from verl.classmate.metrics import row_numbers
+from verl.classmate.outcome import Outcome
+from verl.classmate.record import RowRecord
+from verl.classmate.reply import Reply
+from verl.classmate.row import Answer, ScoredRow, Task, Verdict
 from verl.utils.reward_score.cot_monitor import get_verifier, known_data_sources
-from verl.workers.classmate_workers import Reply
-from verl.workers.reward_manager.classmate_cot import RowTask, Verdict
-from verl.workers.row_judge import Answer, JudgedRow, RowJudge, answer_cue
+from verl.workers.row_pipeline import RowPipeline
+from verl.workers.rows.asking import answer_cue
 
 CLASSMATES = ("text_bpe", "byte_bpe")
 QUESTION = "Tom has three apples and gets four."
@@ -28,7 +30,7 @@ RESPONSE = f"<think>{THOUGHT}</think>\n\nThe answer is 7."
 KIND = "reward_model.classmate_cot_reward_configs.classmate_reward_type"
 SEGMENTS = "reward_model.classmate_cot_reward_configs.step_wise_segments"
 MODE = "reward_model.classmate_cot_reward_configs.classmate_continue_mode"
-PARTNER = Partner(
+PARTNER = Task(
     question="And five pears and five plums?",
     data_source="hinted_arithmetic",
     reward_model={"ground_truth": "10"},
@@ -69,8 +71,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answer_of(text: str = RESPONSE, **changes: Any) -> Answer:
-    task = RowTask(
-        data_source="hinted_arithmetic", reward_model={"ground_truth": "7"}, extra_info={"index": 3, "split": "train"}
+    task = Task(
+        question=QUESTION,
+        data_source="hinted_arithmetic",
+        reward_model={"ground_truth": "7"},
+        extra_info={"index": 3, "split": "train"},
     )
     arguments: dict[str, Any] = {
         "messages": [{"role": "user", "content": QUESTION}],
@@ -85,12 +90,17 @@ def answer_of(text: str = RESPONSE, **changes: Any) -> Answer:
     return Answer(**arguments | changes)
 
 
-def judge(
+def run(
     models: Path, *overrides: str, say: Say = lambda _: "The answer is 7.", answer: Answer | None = None
-) -> tuple[JudgedRow, Client]:
+) -> tuple[ScoredRow, Client]:
     client = Client(say)
-    row_judge = RowJudge.build(run_config(models, CLASSMATES, *overrides), byte_bpe(), client)
-    return asyncio.run(row_judge.judge(answer or answer_of())), client
+    pipeline = RowPipeline.build(run_config(models, CLASSMATES, *overrides), byte_bpe(), client)
+    return asyncio.run(pipeline.run(answer or answer_of())), client
+
+
+def line_of(row: ScoredRow) -> dict[str, Any]:
+    """Its line in the dump."""
+    return RowRecord.of(row).as_dict()
 
 
 def knows_whole_thought(prompt: str) -> str:
@@ -99,16 +109,16 @@ def knows_whole_thought(prompt: str) -> str:
 
 
 def test_the_question_alone_is_asked_too_and_subtracted(models: Path) -> None:
-    row, client = judge(models, f"{KIND}=remove_wo_cot", say=knows_whole_thought)
+    row, client = run(models, f"{KIND}=remove_wo_cot", say=knows_whole_thought)
     assert [request["classmate"] for request in client.requests] == [0, 0, 1, 1]
     with_thought, alone = client.requests[0]["prompt"], client.requests[1]["prompt"]
     assert alone == with_thought.replace(THOUGHT, "")
-    assert (row.scores.classmate_score, row.record["final_reward"]) == (1.0, 2.0)
-    assert row.info["classmate_alone_score"] == 0.0
-    (recorded, _) = row.record["classmates"]
+    assert (row.scores.classmate_score, line_of(row)["final_reward"]) == (1.0, 2.0)
+    assert row_numbers(row)["classmate_alone_score"] == 0.0
+    (recorded, _) = line_of(row)["classmates"]
     assert (recorded["prompt"], recorded["further_prompts"]) == (with_thought, [alone])
     assert [(sample["view"], sample["score"]) for sample in recorded["samples"]] == [(0, 1.0), (1, 0.0)]
-    knowing, _ = judge(models, f"{KIND}=remove_wo_cot")
+    knowing, _ = run(models, f"{KIND}=remove_wo_cot")
     assert knowing.scores.classmate_score == 0.0, "a thought that tells them nothing new earns nothing"
 
 
@@ -116,12 +126,12 @@ def test_the_question_alone_is_asked_too_and_subtracted(models: Path) -> None:
 def test_every_request_of_a_row_has_a_seed_of_its_own(models: Path) -> None:
     options = (f"{KIND}=random_truncate_step_wise_utility", f"{SEGMENTS}=3",
                "reward_model.classmate_generation_configs.num_return_sequences=2")  # fmt: skip
-    _, client = judge(models, *options)
+    _, client = run(models, *options)
     assert len(client.seeds) >= 2 * 3 * 2, "two classmates, three views or more, two samples"
     assert len(set(client.seeds)) == len(client.seeds)
-    _, other = judge(models, *options, answer=answer_of(step=6))
+    _, other = run(models, *options, answer=answer_of(step=6))
     assert not set(client.seeds) & set(other.seeds)
-    _, other = judge(models, *options, answer=answer_of(rollout=3))
+    _, other = run(models, *options, answer=answer_of(rollout=3))
     alone = {
         seed
         for request in client.requests
@@ -129,21 +139,21 @@ def test_every_request_of_a_row_has_a_seed_of_its_own(models: Path) -> None:
         for seed in request["seeds"]
     }
     assert set(client.seeds) & set(other.seeds) == alone, "what the rows of a prompt share: the question alone"
-    _, again = judge(models, *options)
+    _, again = run(models, *options)
     assert again.requests == client.requests
 
 
 @pytest.mark.parametrize(("clue", "rewards"), [("3 apples", [1.0, 0.0]), ("gets 4", [0.0, 1.0]), ("= 7", [0.0, 0.0])])
 def test_step_wise_utility_credits_the_segment_that_helped(models: Path, clue: str, rewards: list[float]) -> None:
     """In validation prefixes of 0.37 and 0.63 of the words are shown: up to `3 apples`, up to `so`."""
-    row, _ = judge(
+    row, _ = run(
         models,
         f"{KIND}=random_truncate_step_wise_utility",
         "reward_model.classmate_cot_reward_configs.keep_unit=words",
         say=lambda prompt: "</think>It is 7." if clue in prompt else "</think>It is 3.",
         answer=answer_of(validate=True),
     )
-    assert row.scores.segment_rewards_K.tolist() == rewards == row.record["segment_rewards"]
+    assert row.scores.segment_rewards_K.tolist() == rewards == line_of(row)["segment_rewards"]
     assert row.scores.classmate_reward == sum(rewards)
     ids = np.array(answer_of().response_ids)
     texts = [byte_bpe().decode(ids[row.segments == number]).strip() for number in (1, 2)]
@@ -153,31 +163,31 @@ def test_step_wise_utility_credits_the_segment_that_helped(models: Path, clue: s
 def test_a_prompt_that_does_not_fit_asks_nobody_anything(models: Path) -> None:
     """Not the question alone either, with which there would be nothing to compare."""
     fits = len(TOKENIZERS["text_bpe"]().encode(QUESTION)) + 24
-    row, client = judge(
+    row, client = run(
         models, f"{KIND}=remove_wo_cot", f"reward_model.classmate_generation_configs.max_model_len={fits}"
     )
     assert client.requests == []
-    assert {sample["outcome"] for one in row.record["classmates"] for sample in one["samples"]} == {"too_long"}
+    assert {sample["outcome"] for one in line_of(row)["classmates"] for sample in one["samples"]} == {"too_long"}
     assert not row.scores.asked
     assert not row.mask.any()
 
 
 def test_immediate_answer_is_begun_for_the_classmate_and_short(models: Path) -> None:
-    row, client = judge(models, f"{MODE}=immediate_answer", say=lambda _: " 7.")
+    row, client = run(models, f"{MODE}=immediate_answer", say=lambda _: " 7.")
     assert all(request["prompt"].endswith("</think>\n\nThe answer is") for request in client.requests)
     assert {request["max_new_tokens"] for request in client.requests} == {32}
-    assert [one["samples"][0]["text"] for one in row.record["classmates"]] == ["The answer is 7."] * 2
+    assert [one["samples"][0]["text"] for one in line_of(row)["classmates"]] == ["The answer is 7."] * 2
     assert row.scores.classmate_score == 1.0
-    silent, _ = judge(models, f"{MODE}=immediate_answer", say=lambda _: " ")
+    silent, _ = run(models, f"{MODE}=immediate_answer", say=lambda _: " ")
     assert not silent.scores.classmate_valid, "the cue alone is no answer"
-    bare, client = judge(models, f"{MODE}=immediate_answer",
+    bare, client = run(models, f"{MODE}=immediate_answer",
                          "reward_model.classmate_cot_reward_configs.immediate_answer_cue=''")  # fmt: skip
     assert {request["max_new_tokens"] for request in client.requests} == {32}
     assert bare.scores.classmate_score == 1.0
 
 
 def test_help_with_another_question_is_scored_by_its_truth(models: Path) -> None:
-    row, client = judge(
+    row, client = run(
         models, f"{KIND}=help_other_questions", say=lambda _: "It is 10.", answer=answer_of(partner=PARTNER)
     )
     for request in client.requests:
@@ -185,36 +195,36 @@ def test_help_with_another_question_is_scored_by_its_truth(models: Path) -> None
         assert request["prompt"].index(RESPONSE) < request["prompt"].index(PARTNER.question)
     assert (row.scores.base_reward, row.scores.classmate_score) == (1.0, 1.0)
     assert row.mask.all()
-    assert row.record["partner"] == vars(PARTNER)
-    wrong, _ = judge(models, f"{KIND}=help_other_questions", answer=answer_of(partner=PARTNER))
+    assert line_of(row)["partner"] == vars(PARTNER)
+    wrong, _ = run(models, f"{KIND}=help_other_questions", answer=answer_of(partner=PARTNER))
     assert wrong.scores.classmate_score == 0.0, "7 is the answer of the row itself"
-    alone, client = judge(models, f"{KIND}=help_other_questions")
+    alone, client = run(models, f"{KIND}=help_other_questions")
     assert client.requests == []
-    assert {s["outcome"] for c in alone.record["classmates"] for s in c["samples"]} == {"no_partner"}
+    assert {s["outcome"] for c in line_of(alone)["classmates"] for s in c["samples"]} == {"no_partner"}
     assert (alone.scores.classmate_valid, alone.scores.final_reward) == (False, 1.0)
 
 
 def test_the_similar_question_comes_with_the_row(models: Path) -> None:
-    task = RowTask(
+    task = Task(
         data_source="hinted_arithmetic",
         reward_model={"ground_truth": "7", "paired_similar_q": "One and one?", "paired_similar_q_gt": "2"},
         extra_info={"index": 3},
     )
-    row, client = judge(models, f"{KIND}=help_other_similar_questions", say=lambda _: "2", answer=answer_of(task=task))
+    row, client = run(models, f"{KIND}=help_other_similar_questions", say=lambda _: "2", answer=answer_of(task=task))
     assert all("One and one?" in request["prompt"] for request in client.requests)
     assert row.scores.classmate_score == 1.0
-    alone, _ = judge(models, f"{KIND}=help_other_similar_questions")
-    assert {s["outcome"] for c in alone.record["classmates"] for s in c["samples"]} == {"no_partner"}
+    alone, _ = run(models, f"{KIND}=help_other_similar_questions")
+    assert {s["outcome"] for c in line_of(alone)["classmates"] for s in c["samples"]} == {"no_partner"}
 
 
 def test_consistency_is_agreement_with_the_policys_answer(models: Path) -> None:
     wrong = answer_of(f"<think>{THOUGHT}</think>\n\nThe answer is 8.")
     option = "reward_model.classmate_cot_reward_configs.add_consistency_reward=True"
-    row, _ = judge(models, option, say=lambda _: "It is 8.", answer=wrong)
+    row, _ = run(models, option, say=lambda _: "It is 8.", answer=wrong)
     assert (row.scores.classmate_score, row.scores.consistency_reward) == (0.0, 1.0)
-    assert row.record["classmates"][0]["samples"][0]["consistency"] == 1.0
+    assert line_of(row)["classmates"][0]["samples"][0]["consistency"] == 1.0
     assert row.scores.final_reward == 1.0
-    silent, _ = judge(models, option, answer=answer_of(f"<think>{THOUGHT}</think>\n\nI cannot say."))
+    silent, _ = run(models, option, answer=answer_of(f"<think>{THOUGHT}</think>\n\nI cannot say."))
     assert not silent.scores.consistency_valid, "there is nothing to agree with"
 
 
@@ -226,59 +236,52 @@ def test_what_was_scored_before_is_not_scored_again(models: Path) -> None:
         calls.append(solution_str)
         return 0.25
 
-    row_judge = RowJudge.build(run_config(models, CLASSMATES), byte_bpe(), Client(lambda _: "It is 7."))
-    row_judge.manager.compute_score = compute_score
+    pipeline = RowPipeline.build(run_config(models, CLASSMATES), byte_bpe(), Client(lambda _: "It is 7."))
+    pipeline.manager.compute_score = compute_score
 
-    async def twice() -> tuple[JudgedRow, JudgedRow]:
-        row = row_judge.read(answer_of())
-        asked = [await row_judge.ask(row, m) for m in row_judge.asks(row)]
-        first = await row_judge.score(row, asked)
+    async def twice() -> tuple[ScoredRow, ScoredRow]:
+        row = pipeline.read(answer_of())
+        asked = [await pipeline.ask(row, m) for m in pipeline.asks(row)]
+        first = await pipeline.score(row, asked)
         assert len(calls) == 3
-        known = [
-            type(one)(
-                prompts=one.prompts,
-                continuations=tuple(item for item in first.continuations if item.classmate == m),
-            )
-            for m, one in enumerate(asked)
-        ]
-        return first, await row_judge.score(row, known, main=Verdict(score=0.25))
+        return first, await pipeline.score(row, first.asked, main=Verdict(score=0.25))
 
     first, second = asyncio.run(twice())
     assert len(calls) == 3
-    assert first.record == second.record
+    assert line_of(first) == line_of(second)
 
 
 def test_the_record_holds_all_that_judging_again_needs(models: Path) -> None:
     answer = answer_of(partner=PARTNER)
-    row, _ = judge(models, f"{KIND}=help_other_questions", answer=answer)
-    record = json.loads(json.dumps(row.record))
-    assert record == row.record, "plain JSON"
+    row, _ = run(models, f"{KIND}=help_other_questions", answer=answer)
+    record = json.loads(json.dumps(line_of(row)))
+    assert record == line_of(row), "plain JSON"
     assert record["messages"] == answer.messages
     assert (record["response_ids"], record["prompt_end_ids"]) == (answer.response_ids, answer.prompt_ids)
     assert (record["reward_model"], record["extra_info"]) == (answer.task.reward_model, answer.task.extra_info)
-    assert Partner(**record["partner"]) == PARTNER
+    assert Task(**record["partner"]) == PARTNER
 
 
 def test_classmates_that_think_are_read_behind_their_thought(models: Path) -> None:
-    row, _ = judge(
+    row, _ = run(
         models,
         f"{KIND}=help_other_questions",
         say=lambda _: "<think>5 + 5 = 11</think>It is 10.",
         answer=answer_of(partner=PARTNER),
     )
-    assert [one["samples"][0]["text"] for one in row.record["classmates"]] == ["It is 10."] * 2
-    endless, _ = judge(
+    assert [one["samples"][0]["text"] for one in line_of(row)["classmates"]] == ["It is 10."] * 2
+    endless, _ = run(
         models, f"{KIND}=help_other_questions", say=lambda _: "<think>10", answer=answer_of(partner=PARTNER)
     )
-    assert {s["outcome"] for c in endless.record["classmates"] for s in c["samples"]} == {"no_answer"}
+    assert {s["outcome"] for c in line_of(endless)["classmates"] for s in c["samples"]} == {"no_answer"}
 
 
 def test_a_prefixs_judge_hears_only_what_follows_the_thought(models: Path) -> None:
     keep = "reward_model.classmate_cot_reward_configs.main_cot_keep_rate=0.3"
-    row, client = judge(models, keep, say=lambda _: " and so 7</think>It is 9.")
+    row, client = run(models, keep, say=lambda _: " and so 7</think>It is 9.")
     assert not any(request["prompt"].endswith("</think>") for request in client.requests)
-    assert [one["samples"][0]["text"] for one in row.record["classmates"]] == ["It is 9."] * 2
-    assert 0 < row.record["handed_over_tokens"] < 0.4 * row.record["response_tokens"]
+    assert [one["samples"][0]["text"] for one in line_of(row)["classmates"]] == ["It is 9."] * 2
+    assert 0 < line_of(row)["handed_over_tokens"] < 0.4 * line_of(row)["response_tokens"]
 
 
 KEEP = "reward_model.classmate_cot_reward_configs.main_cot_keep_rate=0.3"
@@ -293,9 +296,9 @@ def with_templates(folder: Path, *templates: str | None) -> Path:
     return folder
 
 
-def outcomes(row: JudgedRow) -> list[str]:
+def outcomes(row: ScoredRow) -> list[str]:
     """Of each classmate's first sample."""
-    return [one["samples"][0]["outcome"] for one in row.record["classmates"]]
+    return [one["samples"][0]["outcome"] for one in line_of(row)["classmates"]]
 
 
 @pytest.mark.parametrize(
@@ -316,13 +319,13 @@ def test_a_part_is_closed_where_the_template_has_no_thoughts(
     """It would never write the close marker behind which its answer counts; one that thinks may still finish the
     thought, which here it does not."""
     models = with_templates(tmp_path, FAMILIES[family].template, FAMILIES["qwen3"].template)
-    row, client = judge(models, *options, say=lambda _: "It is 7.")
+    row, client = run(models, *options, say=lambda _: "It is 7.")
     without, thinking = ([r["prompt"] for r in client.requests if r["classmate"] == m] for m in (0, 1))
     assert all(prompt.endswith("</think>") for prompt in without), "also the views that it is compared with"
     assert not any(prompt.endswith("</think>") for prompt in thinking)
     assert set(outcomes(row)) == {"ok", "no_answer"}
     assert outcomes(row)[0] == "ok"
-    assert [one["thinks"] for one in row.record["classmates"]] == [False, True]
+    assert [one["thinks"] for one in line_of(row)["classmates"]] == [False, True]
     assert row.scores.classmate_valid
 
 
@@ -330,22 +333,22 @@ def test_a_part_is_closed_where_the_template_has_no_thoughts(
 def test_the_template_decides_nothing_where_the_user_has(tmp_path: Path, setting: str, closed: list[bool]) -> None:
     models = with_templates(tmp_path, FAMILIES["olmo2"].template, FAMILIES["qwen3"].template)
     for keep in (KEEP, "reward_model.classmate_cot_reward_configs.main_cot_keep_rate=1"):
-        _, client = judge(models, keep, f"{CLOSE}={setting}", say=lambda _: "It is 7.")
+        _, client = run(models, keep, f"{CLOSE}={setting}", say=lambda _: "It is 7.")
         assert [request["prompt"].endswith("</think>") for request in client.requests] == closed
 
 
 def test_a_template_that_refuses_a_row_is_its_classmates_outcome(tmp_path: Path) -> None:
     refusing = "{% if 'three' in messages[-1].content %}{{ raise_exception('no threes') }}{% endif %}{{ messages }}"
     models = with_templates(tmp_path, refusing, None)
-    row, client = judge(models, say=lambda _: "It is 7.")
+    row, client = run(models, say=lambda _: "It is 7.")
     assert [request["classmate"] for request in client.requests] == [1]
     assert outcomes(row) == ["template_error", "ok"]
-    sample = row.record["classmates"][0]["samples"][0]
+    sample = line_of(row)["classmates"][0]["samples"][0]
     assert "refuses the roles [user] (no threes)" in sample["error"]
-    assert (sample["score"], row.record["classmates"][0]["prompt"]) == (None, None)
-    assert row.info["outcome_template_error"] == 1.0
+    assert (sample["score"], line_of(row)["classmates"][0]["prompt"]) == (None, None)
+    assert row_numbers(row)["outcome_template_error"] == 1.0
     assert row.scores.classmate_score == 1.0, "of the other one"
-    both, client = judge(with_templates(tmp_path / "both", refusing, refusing))
+    both, client = run(with_templates(tmp_path / "both", refusing, refusing))
     assert client.requests == []
     assert both.scores.asked
     assert (both.scores.classmate_valid, both.scores.final_reward) == (False, 1.0)
@@ -354,28 +357,28 @@ def test_a_template_that_refuses_a_row_is_its_classmates_outcome(tmp_path: Path)
 def test_without_a_system_role_the_text_is_in_the_users_turn(tmp_path: Path) -> None:
     models = with_templates(tmp_path, FAMILIES["gemma2"].template, None)
     chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": QUESTION}]
-    row, client = judge(models, say=lambda _: "It is 7.", answer=answer_of(messages=chat))
+    row, client = run(models, say=lambda _: "It is 7.", answer=answer_of(messages=chat))
     first, second = (request["prompt"] for request in client.requests)
     assert first.startswith(f"<s><start_of_turn>user\nBe short.\n\n{QUESTION}<end_of_turn>")
     assert second.startswith(f"<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\n{QUESTION}<|im_end|>")
     assert outcomes(row) == ["ok", "ok"]
-    assert row.record["messages"] == chat, "as the data has it"
-    off, _ = judge(models, "reward_model.system_as_user=false", answer=answer_of(messages=chat))
+    assert line_of(row)["messages"] == chat, "as the data has it"
+    off, _ = run(models, "reward_model.system_as_user=false", answer=answer_of(messages=chat))
     assert outcomes(off) == ["template_error", "ok"]
 
 
 def test_prompts_are_those_of_the_run_s_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models = with_templates(tmp_path, FAMILIES["llama3_2"].template, FAMILIES["smollm3"].template)
     day = "reward_model.chat_date=2026-01-02"
-    _, client = judge(models, day)
+    _, client = run(models, day)
     monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", Tomorrow)
-    _, later = judge(models, day)
+    _, later = run(models, day)
     assert later.requests == client.requests
     for needle, request in zip(("02 Jan 2026", "02 January 2026"), client.requests, strict=True):
         assert f"Today Date: {needle}" in request["prompt"]
 
 
-MATH = RowTask(data_source="hendrycks_math", reward_model={"ground_truth": "\\frac{1}{2}"}, extra_info={"index": 3})
+MATH = Task(data_source="hendrycks_math", reward_model={"ground_truth": "\\frac{1}{2}"}, extra_info={"index": 3})
 
 
 @pytest.mark.parametrize(
@@ -388,22 +391,22 @@ MATH = RowTask(data_source="hendrycks_math", reward_model={"ground_truth": "\\fr
     ],
 )
 def test_the_answer_is_begun_as_the_verifier_of_the_row_reads_it(models: Path, said: str, scored: str) -> None:
-    row, client = judge(models, f"{MODE}=immediate_answer", say=lambda _: said, answer=answer_of(task=MATH))
+    row, client = run(models, f"{MODE}=immediate_answer", say=lambda _: said, answer=answer_of(task=MATH))
     assert all(request["prompt"].endswith("</think>\n\nThe answer is \\boxed{") for request in client.requests)
-    assert [one["samples"][0]["text"] for one in row.record["classmates"]] == [scored] * 2
+    assert [one["samples"][0]["text"] for one in line_of(row)["classmates"]] == [scored] * 2
     assert row.scores.classmate_score == 1.0
 
 
 def test_a_cue_of_the_user_s_stands_for_all_data(models: Path) -> None:
     cue = "reward_model.classmate_cot_reward_configs.immediate_answer_cue='So:'"
     for task in (MATH, answer_of().task):
-        _, client = judge(models, f"{MODE}=immediate_answer", cue, say=lambda _: "7", answer=answer_of(task=task))
+        _, client = run(models, f"{MODE}=immediate_answer", cue, say=lambda _: "7", answer=answer_of(task=task))
         assert all(request["prompt"].endswith("</think>So:") for request in client.requests)
 
 
 def test_the_cue_is_that_of_the_question_which_is_answered(models: Path) -> None:
-    partner = Partner(question="Half?", data_source="hendrycks_math", reward_model=MATH.reward_model)
-    row, client = judge(models, f"{KIND}=help_other_questions", f"{MODE}=immediate_answer", say=lambda _: "1/2",
+    partner = Task(question="Half?", data_source="hendrycks_math", reward_model=MATH.reward_model)
+    row, client = run(models, f"{KIND}=help_other_questions", f"{MODE}=immediate_answer", say=lambda _: "1/2",
                         answer=answer_of(partner=partner))  # fmt: skip
     assert all(request["prompt"].endswith("\\boxed{") for request in client.requests)
     assert row.scores.classmate_score == 1.0

@@ -1,0 +1,106 @@
+"""A row's line in the dump: what is written is what is read, and another version's line is refused in one line."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.classmate.rows import TASK, answer_to, asked, record
+from verl.classmate.errors import ConfigError
+from verl.classmate.judgement import Judgement
+from verl.classmate.outcome import Outcome
+from verl.classmate.record import SCHEMA, Advantage, RowRecord, asked_from_json, asked_to_json
+from verl.classmate.row import Continuation, Task, Verdict
+
+JUDGED = Judgement(outcome=Outcome.ok, score=3.0, explanation="fine", requests=2, prompt_tokens=7)
+FAILED = Judgement(outcome=Outcome.timeout, failure="timeout", error="no answer", requests=5)
+ANSWERS = (
+    Continuation(view=0, sample=0, outcome=Outcome.ok, text="7", token_length=2, finish_reason="stop", score=1.0),
+    Continuation(view=0, sample=1, outcome=Outcome.judge_error, text="x", error="judge: timeout", judge=FAILED),
+    Continuation(view=1, sample=0, outcome=Outcome.ok, text="8", score=-0.0, consistency=0.0, judge=JUDGED),
+    Continuation(view=1, sample=1, outcome=Outcome.timeout, error="60 s"),
+)
+
+
+def full() -> RowRecord:
+    """With everything that a line may hold."""
+    partner = Task(question="And 5 + 5?", data_source="b", reward_model={"ground_truth": "10"}, extra_info={"index": 9})
+    row = record(main=Verdict(score=0.5, judge=JUDGED))
+    return replace(
+        row,
+        answer=answer_to(partner=partner, turns=((0, 3), (5, 10)), prompt_ids=list(range(30))),
+        thought=replace(row.thought, transcript="abc", cot=None),
+        asked=(asked(ANSWERS, views=2), asked([], model="other")),
+        rewards=replace(row.rewards, base_reward=-0.0, segment_rewards_K=np.array([0.25, math.nan])),
+        advantage=Advantage(elsewhere=0.5, on_cot=None, on_segments=(1.0, None)),
+    )
+
+
+def test_what_is_written_is_read() -> None:
+    for row in (record(), full()):
+        again = RowRecord.from_json(row.to_json())
+        assert again.to_json() == row.to_json()
+        assert (again.asked, again.main, again.thought) == (row.asked, row.main, row.thought)
+        assert (again.advantage, again.answer.task) == (row.advantage, row.answer.task)
+        assert (again.answer.partner, again.answer.turns) == (row.answer.partner, row.answer.turns)
+        assert again.judgements == row.judgements
+    assert "-0.0" in full().to_json(), "to the last bit"
+    assert RowRecord.from_json(full().to_json()).answer.prompt_ids == list(range(14, 30)), "its end"
+
+
+def test_validation_rows_are_known_by_their_missing_uid() -> None:
+    row = replace(record(), answer=answer_to(uid=None, validate=True))
+    assert RowRecord.from_json(row.to_json()).answer == replace(row.answer, prompt_ids=[1])
+
+
+def test_rewards_that_say_nothing_are_null_in_the_line() -> None:
+    row = record()
+    nothing = replace(row.rewards, main_valid=False, classmate_valid=False, gamma=math.nan, base_reward=0.0)
+    line = replace(row, rewards=nothing).as_dict()
+    names = ("base_reward", "classmate_reward", "final_reward", "gamma", "consistency_reward")
+    assert [line[name] for name in names] == [None] * 5
+    again = RowRecord.from_json(json.dumps(line)).rewards
+    assert (again.main_valid, again.base_reward, again.known_base, again.known_final) == (False, 0.0, None, None)
+
+
+def test_lines_from_before_the_schema_are_read() -> None:
+    line = full().as_dict()
+    assert line.pop("schema") == SCHEMA == 1
+    assert RowRecord.from_json(json.dumps(line)).to_json() == full().to_json()
+
+
+def without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in full().as_dict().items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ({**record().as_dict(), "schema": 2}, "of another format (row 4 has schema 2, this version reads 1)"),
+        (without("response_ids"), "of an older format (row 4 has no response_ids)"),
+        (without("gamma"), "of an older format (row 4 has no gamma)"),
+        (
+            {**record().as_dict(), "main_outcome": "asleep"},
+            "of another format (row 4: 'asleep' is not a valid Outcome)",
+        ),
+    ],
+)
+def test_another_versions_line_is_refused_in_one_line(line: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        RowRecord.from_json(json.dumps(line), name="row 4")
+    assert str(refused.value) == message
+
+
+def test_what_a_classmate_said_travels_as_text() -> None:
+    for one in (asked(ANSWERS, views=2), asked([]), replace(asked([]), prompts=(None,))):
+        assert asked_from_json(asked_to_json(one)) == one
+
+
+def test_numbers_of_parquet_rows_are_written_as_text() -> None:
+    """As they always were: a line must not depend on what a column is made of."""
+    task = replace(TASK, extra_info={"index": np.int64(3)}, reward_model={"ground_truth": np.array(["7"])})
+    line = json.loads(replace(record(), answer=answer_to(task)).to_json())
+    assert (line["index"], line["extra_info"], line["ground_truth"]) == ("3", {"index": "3"}, "['7']")

@@ -1,0 +1,212 @@
+"""A row from the policy's answer to its rewards: find the thought, show it to the classmates, score both.
+
+Decision: nothing here knows where rows come from or where classmates run. The agent loop (schedule `streamed`), the
+trainer (`batched`) and whoever scores a row again from a dump take these four steps, and so agree on it.
+
+    >>> pipeline = RowPipeline.build(config, tokenizer, client)
+    >>> read = pipeline.read(answer)                                            # pure: views, masks
+    >>> main, needed = await pipeline.weigh(read)                               # can the classmates' answers count?
+    >>> asked = [await pipeline.ask(read, m, needed=needed) for m in pipeline.asks(read)]
+    >>> scored = await pipeline.score(read, asked, main=main)
+    >>> scored.scores.final_reward, RowRecord.of(scored).to_json()
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig
+
+from verl.classmate import cot, prompts, templates
+from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, this_run
+from verl.classmate.outcome import Outcome
+from verl.classmate.row import Answer, Asked, ReadRow, ScoredRow, Verdict
+from verl.classmate.seeds import request_seed, row_key
+from verl.classmate.views import partner_of, row_views
+from verl.trainer.ppo.reward import get_custom_reward_fn
+from verl.utils import hf_tokenizer
+from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager
+from verl.workers.reward_manager.sycophancy_classmate_cot_rm import SycophancyClassmateCoTRewardManager
+from verl.workers.rows.asking import Asks, ClassmateAsker, row_seed
+
+MANAGERS: dict[str, type[ClassmateCoTRewardManager]] = {
+    "classmate_cot": ClassmateCoTRewardManager,
+    "sycophancy_classmate_cot": SycophancyClassmateCoTRewardManager,
+}
+"""Reward managers by the names that `reward_model.reward_manager` takes."""
+
+_POLICY = -1
+"""Index that stands for the policy where seeds count classmates from 0."""
+
+_ANSWER, _CUTS = 0, 1
+"""What the policy's seeds of a row are for."""
+
+
+class RowPipeline:
+    """What happens to every row; made once per process."""
+
+    def __init__(
+        self,
+        *,
+        reward: ClassmateRewardModelConfig,
+        tokenizer: Any,
+        asker: ClassmateAsker,
+        manager: ClassmateCoTRewardManager,
+        trains_with_classmates: bool,
+    ) -> None:
+        """Keeps its parts.
+
+        Args:
+            reward: the typed `reward_model` node.
+            tokenizer: the policy's.
+            asker: asks the classmates.
+            manager: scores.
+            trains_with_classmates: whether training rows are shown to them too, or validation rows only.
+        """
+        self.reward = reward
+        self.asker = asker
+        self.manager = manager
+        self._tokenizer = tokenizer
+        self._trains_with_classmates = trains_with_classmates
+        self._markers = None if reward.cot_format == "plain" else reward.markers
+
+    @classmethod
+    def build(cls, config: DictConfig, tokenizer: Any, client: Asks) -> "RowPipeline":
+        """Loads the classmates' tokenizers and the verifier's settings from the whole config.
+
+        Raises:
+            ConfigError: a classmate that cannot be asked.
+        """
+        run = this_run(config)
+        reward = run.reward
+        manager = MANAGERS[reward.reward_manager](config, tokenizer, get_custom_reward_fn(config), reward=reward)
+        manager.client = client
+        asker = ClassmateAsker(
+            reward=reward,
+            tokenizers=_classmates_tokenizers(reward, tokenizer),
+            client=client,
+            max_model_len=run.context_length,
+            template_kwargs=run.template_kwargs,
+        )
+        return cls(
+            reward=reward,
+            tokenizer=tokenizer,
+            asker=asker,
+            manager=manager,
+            trains_with_classmates=run.trains_with_classmates,
+        )
+
+    @property
+    def classmates(self) -> int:
+        """M."""
+        return self.asker.classmates
+
+    def answer_seed(self, data_source: str, index: Any, step: int, rollout: int) -> int:
+        """The seed with which the policy answers."""
+        return request_seed(self.reward.seed, step, row_key(data_source, index), rollout, _POLICY, _ANSWER)
+
+    async def run(self, answer: Answer, *, excluded: frozenset[int] = frozenset()) -> ScoredRow:
+        """All steps, with all M classmates asked at once."""
+        row = self.read(answer)
+        main, needed = await self.weigh(row)
+        asked = await asyncio.gather(*(self.ask(row, m, excluded=excluded, needed=needed) for m in self.asks(row)))
+        return await self.score(row, asked, main=main)
+
+    def read(self, answer: Answer) -> ReadRow:
+        """Finds the thought and cuts it into what is shown."""
+        config = self.reward.classmate_cot_reward_configs
+        partner = partner_of(answer, config)
+        if partner is not answer.partner:
+            answer = replace(answer, partner=partner)
+        turn = answer.last_turn
+        turn_ids, before = answer.response_ids[turn], [*answer.prompt_ids, *answer.response_ids[: turn.start]]
+        preopened = cot.opens_thought(before, self._tokenizer, self._markers)
+        span = cot.locate(turn_ids, self._tokenizer, self._markers, preopened=preopened)
+        shown = row_views(
+            span,
+            turn_ids,
+            self._tokenizer,
+            answer.messages,
+            config,
+            seed=row_seed(self.reward.seed, answer, _POLICY, _CUTS, rollout=answer.rollout),
+            validate=answer.validate,
+            partner=partner,
+        )
+        asks = bool(self.classmates) and (answer.validate or self._trains_with_classmates)
+        return ReadRow(
+            answer=answer,
+            span=span,
+            shown=replace(shown, mask=answer.in_response(shown.mask), segments=answer.in_response(shown.segments)),
+            samples=self.reward.classmate_generation_configs.sampling(validate=answer.validate).n if asks else 0,
+            actor_mask=self._actor_mask(answer, span),
+            transcript=self._transcript(answer),
+        )
+
+    def _actor_mask(self, answer: Answer, span: cot.CotSpan) -> np.ndarray | None:
+        """(R,) 1 on the tokens that the actor's loss counts; None: on all."""
+        mode, turn = self.reward.token_level_main_reward_mode, answer.last_turn
+        if mode == "all_tokens":
+            return None
+        return answer.in_response(cot.loss_mask(span, turn.stop - turn.start, mode))
+
+    def _transcript(self, answer: Answer) -> str | None:
+        """The whole response as text, where it has several turns."""
+        return self._tokenizer.decode(list(answer.response_ids), skip_special_tokens=False) if answer.turns else None
+
+    def asks(self, row: ReadRow) -> range:
+        """The classmates to ask about a row: all, or in a baseline's training none."""
+        return range(self.classmates if row.samples else 0)
+
+    async def weigh(self, row: ReadRow) -> tuple[Verdict | None, bool]:
+        """Whether the classmates' answers can count (`ask_when_it_counts_only`), and the verdict that says so.
+
+        The verdict is None where the verifier need not be asked before the classmates.
+        """
+        config = self.reward.classmate_cot_reward_configs
+        option, condition, task = config.ask_when_it_counts_only, config.use_classmate_main_cond, row.answer.task
+        if option is False or row.answer.validate or not row.samples or row.shown.outcome is not Outcome.ok:
+            return None, True
+        if config.add_consistency_reward or condition in ("always", "neg_classmate_when_main_incorrect"):
+            return None, True
+        if condition == "no_classmate":
+            return None, False
+        # A judge among the engines of the run is awake when all classmates have answered.
+        if not self.manager.scored_at_once(task) and (option == "auto" or self.manager.judged_in_run(task)):
+            return None, True
+        main, gamma = await self.manager.weigh(row)
+        return main, gamma != 0
+
+    async def ask(self, row: ReadRow, m: int, *, excluded: frozenset[int] = frozenset(), needed: bool = True) -> Asked:
+        """Shows classmate m every view, S times each; or only says what it would have been shown, if not `needed`."""
+        return await self.asker.ask(row, m, excluded=excluded, needed=needed)
+
+    async def score(self, row: ReadRow, asked: Sequence[Asked], *, main: Verdict | None = None) -> ScoredRow:
+        """Scores the main output and every answer, and makes the rewards.
+
+        Args:
+            row: what was read.
+            asked: one entry per classmate asked; continuations that have a score keep it.
+            main: what the verifier said of the main output, if it was asked before.
+        """
+        scored = await self.manager.score(row, asked, main=main)
+        return replace(scored, follows_hint=self.manager.follows_hint(row.answer.task, row.span.output))
+
+
+def _classmates_tokenizers(reward: ClassmateRewardModelConfig, tokenizer: Any) -> tuple[Any, ...]:
+    """One per classmate, as the run uses it; self-play has the policy's.
+
+    Raises:
+        ConfigError: a classmate that cannot be asked.
+    """
+    trust = reward.classmate_trust_remote_code
+    tokenizers = [
+        tokenizer if isinstance(spec, SelfPlaySpec) else hf_tokenizer(spec.model, trust_remote_code=trust)
+        for spec in reward.classmates
+    ]
+    for spec, one in zip(reward.classmates, tokenizers, strict=True):
+        prompts.check_tokenizer(one, spec.model)
+    return tuple(
+        templates.for_run(one, date=reward.chat_date, system_as_user=reward.system_as_user) for one in tokenizers
+    )

@@ -1,0 +1,213 @@
+"""One row put to one classmate: its prompts, the requests with their seeds, and the answers out of what comes back.
+
+Decision: every request has a seed of its own that follows from the run, the step and the row, so that it does not
+matter when or where it is made. Only the question alone is the same request for all rows of a prompt.
+
+    >>> asked = await asker.ask(read, m=0)
+    >>> asked.continuations[0].text
+    'The answer is 7.'
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from verl.classmate import prompts, templates
+from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.outcome import Outcome
+from verl.classmate.reply import Reply
+from verl.classmate.row import Answer, Asked, Continuation, ReadRow, View
+from verl.classmate.seeds import request_seed, row_key
+from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
+from verl.workers.classmates.shared_draws import drawn_once
+
+_ALL_ROLLOUTS = -1
+"""Stands for the n answers to a prompt where seeds count them from 0."""
+
+
+class Asks(Protocol):
+    """What is needed of a `ClassmateClient`."""
+
+    async def sample(
+        self,
+        classmate: int,
+        prompt_ids: list[int],
+        *,
+        seeds: Sequence[int],
+        validate: bool,
+        excluded: frozenset[int] = ...,
+        max_new_tokens: int | None = ...,
+    ) -> list[Reply]:
+        """One reply per seed, in order; never raises for a failing classmate."""
+        ...
+
+
+class ClassmateAsker:
+    """Asks the classmates about rows."""
+
+    def __init__(
+        self,
+        *,
+        reward: ClassmateRewardModelConfig,
+        tokenizers: Sequence[Any],
+        client: Asks,
+        max_model_len: int,
+        template_kwargs: Mapping[str, Any],
+    ) -> None:
+        """Keeps its parts.
+
+        Args:
+            reward: the typed `reward_model` node.
+            tokenizers: one per classmate, with chat templates as the run uses them (`templates.for_run`).
+            client: asks the classmates.
+            max_model_len: context of the classmates' engines, in their own tokens.
+            template_kwargs: chat-template arguments, the policy's and the classmates'.
+        """
+        self.reward = reward
+        self.client = client
+        self._tokenizers = tokenizers
+        self._max_model_len = max_model_len
+        self._template_kwargs = template_kwargs
+        self._thinks = tuple(templates.traits(one, reward.classmate_markers).thinks for one in tokenizers)
+
+    @property
+    def classmates(self) -> int:
+        """M."""
+        return len(self._tokenizers)
+
+    async def ask(self, row: ReadRow, m: int, *, excluded: frozenset[int] = frozenset(), needed: bool = True) -> Asked:
+        """Shows classmate m every view, S times each; or only says what it would have been shown, if not `needed`."""
+        if row.shown.outcome is not Outcome.ok:
+            return self.said(m, (None,), self._not_asked(row, 0, row.shown.outcome))
+        built = self.prompts_of(row, m)
+        texts: tuple[str | None, ...] = tuple(prompt.text for prompt in built)
+        unasked = next((prompt for prompt in built if prompt.ids is None), None)
+        if unasked is not None:
+            # Views are compared with each other: without the fullest one the others say nothing.
+            views = [self._not_asked(row, v, unasked.outcome, error=unasked.error) for v in range(len(built))]
+            texts = (None,) * len(built)
+        elif not needed and m not in excluded:
+            views = [self._not_asked(row, v, Outcome.not_needed) for v in range(len(built))]
+        else:
+            views = await asyncio.gather(*(self._ask_view(row, m, v, built[v], excluded) for v in range(len(built))))
+        return self.said(m, texts, tuple(item for view in views for item in view))
+
+    def said(self, m: int, texts: tuple[str | None, ...], continuations: tuple[Continuation, ...]) -> Asked:
+        """What classmate m was shown, view by view, and what it answered."""
+        return Asked(
+            model=self.reward.classmates[m].model,
+            thinks=self._thinks[m],
+            prompts=texts,
+            continuations=continuations,
+        )
+
+    def prompts_of(self, row: ReadRow, m: int) -> tuple[prompts.ClassmatePrompt, ...]:
+        """What classmate m is shown, one prompt per view; empty where nobody is asked."""
+        return tuple(self._prompt(row, m, view) for view in row.shown.views)
+
+    def _prompt(self, row: ReadRow, m: int, view: View) -> prompts.ClassmatePrompt:
+        config = self.reward.classmate_cot_reward_configs
+        return prompts.build(
+            view.messages,
+            view.thought,
+            self._tokenizers[m],
+            markers=self.reward.markers,
+            classmate_markers=self.reward.classmate_markers,
+            close=self._closes(m, view),
+            max_len=self._max_model_len,
+            template_kwargs=self._template_kwargs,
+            classmate_template=config.classmate_template,
+            example=view.example,
+            cue=self._cue(row),
+        )
+
+    @property
+    def _immediate(self) -> bool:
+        return self.reward.classmate_cot_reward_configs.classmate_continue_mode == "immediate_answer"
+
+    def _cue(self, row: ReadRow) -> str:
+        """Beginning of the classmates' answers about a row."""
+        given = self.reward.classmate_cot_reward_configs.immediate_answer_cue
+        if not self._immediate or given is not None:
+            return given or ""
+        return answer_cue(row.classmates_task.data_source)
+
+    def _not_asked(
+        self, row: ReadRow, v: int, outcome: Outcome, *, error: str | None = None
+    ) -> tuple[Continuation, ...]:
+        return tuple(Continuation(view=v, sample=s, outcome=outcome, error=error) for s in range(row.samples))
+
+    def _closes(self, m: int, view: View) -> bool:
+        """Whether the thought is closed for classmate m."""
+        setting = self.reward.classmate_cot_reward_configs.classmate_close_marker
+        if view.thought is None:
+            return view.close
+        return prompts.closes(for_all=view.close, thinks=self._thinks[m], setting=setting)
+
+    async def _ask_view(
+        self, row: ReadRow, m: int, v: int, prompt: prompts.ClassmatePrompt, excluded: frozenset[int]
+    ) -> tuple[Continuation, ...]:
+        config, view = self.reward.classmate_cot_reward_configs, row.shown.views[v]
+        assert prompt.ids is not None, "a prompt that does not fit is not asked"
+        alone = config.compares_with_question_alone and v == len(row.shown.views) - 1
+        if alone:
+            # All rows of a prompt are compared with the same answers; whether the thought is closed may differ.
+            seeds = self._seeds(row, m, first=0 if view.close else row.samples, rollout=_ALL_ROLLOUTS)
+        else:
+            seeds = self._seeds(row, m, first=v * row.samples, rollout=row.answer.rollout)
+        ask = partial(
+            self.client.sample,
+            m,
+            prompt.ids,
+            seeds=seeds,
+            validate=row.answer.validate,
+            excluded=excluded,
+            max_new_tokens=config.immediate_answer_max_new_tokens if self._immediate else None,
+        )
+        replies = await (drawn_once((m, tuple(seeds), tuple(prompt.ids)), ask) if alone else ask())
+        return tuple(self._continuation(row, m, v, s, prompt, reply) for s, reply in enumerate(replies))
+
+    def _continuation(
+        self, row: ReadRow, m: int, v: int, s: int, prompt: prompts.ClassmatePrompt, reply: Reply
+    ) -> Continuation:
+        """What is scored of a reply."""
+        markers, view = self.reward.classmate_markers, row.shown.views[v]
+        in_block = self.reward.classmate_cot_reward_configs.classmate_template == "thought_block"
+        text, outcome = None, reply.outcome
+        if outcome is Outcome.ok:
+            text, outcome = prompts.answer(
+                list(reply.token_ids),
+                closed=self._closes(m, view),
+                opened=view.thought is not None or prompt.text.rstrip().endswith(markers.start),
+                markers=markers if view.thought is None or in_block else None,
+                tokenizer=self._tokenizers[m],
+            )
+        return Continuation(
+            view=v,
+            sample=s,
+            outcome=outcome,
+            text=None if text is None else prompts.begun(self._cue(row), text),
+            token_length=len(reply.token_ids),
+            finish_reason=reply.finish_reason,
+            error=reply.error,
+        )
+
+    def _seeds(self, row: ReadRow, m: int, *, first: int, rollout: int) -> list[int]:
+        """Of the S samples of classmate m, counted from `first`."""
+        return [row_seed(self.reward.seed, row.answer, m, first + s, rollout=rollout) for s in range(row.samples)]
+
+
+def row_seed(seed: int, answer: Answer, classmate: int, sample: int, *, rollout: int) -> int:
+    """The seed of one request about a row, or of what else is random about it (`seeds.request_seed`)."""
+    key = row_key(answer.task.data_source, answer.task.extra_info["index"])
+    return request_seed(seed, answer.step, key, rollout, classmate, sample)
+
+
+def answer_cue(data_source: str) -> str:
+    """How an answer begins that the verifier of a data source reads."""
+    try:
+        return get_verifier(data_source).answer_cue
+    except ValueError:
+        # Scored by a function of the user's.
+        return BaseVerifier.answer_cue

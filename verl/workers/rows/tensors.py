@@ -1,0 +1,25 @@
+"""What the advantage needs of a scored row, as tensors."""
+
+import torch
+
+from verl.classmate.row import ScoredRow
+
+
+def advantage_fields(row: ScoredRow) -> dict[str, torch.Tensor]:
+    """Scalars, `classmate_mask` and `classmate_segments` (R,), `classmate_scores` (M, S), `segment_rewards` (K,); and
+    `actor_mask` (R,) where the loss does not count all tokens."""
+    scores = row.scores
+    fields = {"classmate_mask": torch.tensor(row.mask, dtype=torch.int64)}
+    for name in ("base_reward", "classmate_reward", "final_reward", "consistency_reward"):
+        fields[name] = torch.tensor(getattr(scores, name), dtype=torch.float32)
+    for name in ("main_valid", "main_correct", "classmate_valid", "consistency_valid"):
+        fields[name] = torch.tensor(getattr(scores, name))
+    fields["classmate_asked"] = torch.tensor(scores.counts)
+    if row.read.actor_mask is not None:
+        fields["actor_mask"] = torch.tensor(row.read.actor_mask, dtype=torch.int64)
+    if scores.scores_MS.size:
+        fields["classmate_scores"] = torch.tensor(scores.scores_MS, dtype=torch.float32)
+    if scores.segment_rewards_K.size:
+        fields["classmate_segments"] = torch.tensor(row.segments, dtype=torch.int64)
+        fields["segment_rewards"] = torch.tensor(scores.segment_rewards_K, dtype=torch.float32)
+    return fields
