@@ -16,11 +16,11 @@ from tests.classmate.toy_tokenizers import byte_bpe
 from tests.run_config import run_config, save_tokenizers
 from tests.workers.test_row_judge import CLASSMATES, KIND, RESPONSE, THOUGHT, Client, answer_of
 from verl.classmate.algorithm_config import OUR_ESTIMATORS, AdvantageConfig
+from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome, aggregate_metrics
 from verl.evaluation import replay
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
 from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer
-from verl.workers.classmate_workers import Reply
 from verl.workers.row_judge import Answer, JudgedRow, RowJudge, advantage_fields
 
 NODE = "reward_model.classmate_cot_reward_configs"

@@ -14,10 +14,10 @@ from tests.classmate.test_templates import Tomorrow
 from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe, templated
 from tests.run_config import run_config, save_tokenizers
 from verl.classmate import prompts
+from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
 from verl.classmate.views import Partner
 from verl.utils.reward_score.cot_monitor import get_verifier, known_data_sources
-from verl.workers.classmate_workers import Reply
 from verl.workers.reward_manager.classmate_cot import RowTask, Verdict
 from verl.workers.row_judge import Answer, JudgedRow, RowJudge, answer_cue
 

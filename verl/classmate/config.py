@@ -23,7 +23,7 @@ from typing import Any, Literal
 from verl.classmate.aliases import refuse_gone, resolve_aliases
 from verl.classmate.cot import CotMarkers, KeepSpec, parse_keep_rate
 from verl.classmate.errors import ConfigError
-from verl.classmate.judge_config import JudgeKeys, JudgeSpec
+from verl.classmate.judge_config import JudgeKeys
 from verl.classmate.typed import is_range, parse, plain_mapping, render_yaml, require
 
 __all__ = [
@@ -115,6 +115,11 @@ class ClassmateSpec:
     weight: float = 1.0
     """Weight of this classmate in the mean over classmates; only the ratios count."""
 
+    @property
+    def self_play(self) -> Literal["none", "frozen", "live"]:
+        """none: a user wrote it; else it is the policy itself."""
+        return "none"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SelfPlaySpec(ClassmateSpec):
@@ -122,6 +127,11 @@ class SelfPlaySpec(ClassmateSpec):
 
     mode: Literal["frozen", "live"]
     """frozen: an engine with the start checkpoint; live: the policy's own rollout servers."""
+
+    @property
+    def self_play(self) -> Literal["none", "frozen", "live"]:
+        """`mode`."""
+        return self.mode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -420,14 +430,6 @@ class ClassmateCotRewardConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeEngineSpec(ClassmateSpec):
-    """A judge that is an engine of the run; made from the keys `llm_judge_*`, never written by a user."""
-
-    judge: JudgeSpec
-    """The judge."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class ClassmateRewardModelConfig(JudgeKeys):
     """The node `reward_model`."""
 
@@ -626,7 +628,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
     def _resolved_classmates(self) -> tuple[ClassmateSpec, ...]:
         reward = self.classmate_cot_reward_configs
         names = reward.classmate_model_name_or_path_list
-        specs = tuple(spec for spec in self.classmates if not isinstance(spec, SelfPlaySpec))
+        specs = tuple(spec for spec in self.classmates if spec.self_play == "none")
         if names and specs and tuple(spec.model for spec in specs) != names:
             raise ConfigError(
                 f"reward_model.classmates and {REWARD_NODE}.classmate_model_name_or_path_list name different models; "
@@ -686,47 +688,19 @@ class ClassmateRewardModelConfig(JudgeKeys):
                 placement=spec.placement or self.classmate_placement,
                 replicas=spec.replicas
                 or self.classmate_replicas
-                or self._one_per_gpu(
+                or self.engines_per_model(
                     spec.placement or self.classmate_placement,
                     1 if spec.backend == "hf" else spec.tensor_parallel_size or engine.tensor_parallel_size,
                 ),
                 tensor_parallel_size=spec.tensor_parallel_size or engine.tensor_parallel_size,
-                gpu_memory_utilization=spec.gpu_memory_utilization or engine.gpu_memory_utilization or DEFAULT_SHARE,
+                gpu_memory_utilization=spec.gpu_memory_utilization or engine.gpu_memory_utilization,
             )
             for spec in specs
         )
 
-    @property
-    def _judge_width(self) -> int:
-        return self.llm_judge_tensor_parallel_size or self.classmate_vllm_configs.tensor_parallel_size
-
-    def _one_per_gpu(self, placement: Placement, width: int) -> int:
+    def engines_per_model(self, placement: Placement, width: int) -> int:
         """Engines of a model whose number is not given, each spread over `width` devices."""
         return max(1, self.colocated_gpus // width) if placement == "colocated" else 1
-
-    @property
-    def frozen_models(self) -> tuple[ClassmateSpec, ...]:
-        """All that may be engines of the run: the classmates, then the judges. Engines are called by their place."""
-        vllm = self.classmate_vllm_configs
-        return self.classmates + tuple(
-            JudgeEngineSpec(
-                judge=judge,
-                model=judge.model,
-                backend="vllm" if judge.backend == "vllm" else "hf",
-                placement=self.llm_judge_placement or self.classmate_placement,
-                replicas=self.llm_judge_replicas
-                or self._one_per_gpu(
-                    self.llm_judge_placement or self.classmate_placement,
-                    self._judge_width if judge.backend == "vllm" else 1,
-                ),
-                tensor_parallel_size=self._judge_width,
-                gpu_memory_utilization=self.llm_judge_gpu_memory_utilization
-                or vllm.gpu_memory_utilization
-                or DEFAULT_SHARE,
-            )
-            for judge in self.judges
-            if judge.in_run
-        )
 
     def request_timeout(self, backend: str) -> float:
         """`classmate_request_timeout`, or what null stands for with that engine, in seconds."""
@@ -741,7 +715,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
     @property
     def live_classmate(self) -> int | None:
         """Index of the classmate that is the policy itself, with its current weights."""
-        live = [i for i, s in enumerate(self.classmates) if isinstance(s, SelfPlaySpec) and s.mode == "live"]
+        live = [i for i, s in enumerate(self.classmates) if s.self_play == "live"]
         return live[0] if live else None
 
     @property

@@ -23,14 +23,16 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from verl.classmate import cot, prompts, templates
-from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.classmate.frozen import frozen_classmates
+from verl.classmate.reply import Reply
 from verl.classmate.scoring import ClassmateScores, Continuation, Outcome
 from verl.classmate.seeds import request_seed, row_key
 from verl.classmate.views import Partner, RowViews, View, row_views, similar_partner
 from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.utils import hf_tokenizer
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
-from verl.workers.classmate_workers import Reply, context_length
+from verl.workers.classmates.engines import context_length
 from verl.workers.classmates.shared_draws import drawn_once
 from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager, RowTask, Verdict
 from verl.workers.reward_manager.sycophancy_classmate_cot_rm import SycophancyClassmateCoTRewardManager
@@ -194,8 +196,8 @@ class RowJudge:
         reward = from_mapping(container["reward_model"], require_classmates=False)
         trust = reward.classmate_trust_remote_code
         tokenizers = tuple(
-            tokenizer if isinstance(spec, SelfPlaySpec) else hf_tokenizer(spec.model, trust_remote_code=trust)
-            for spec in reward.classmates
+            tokenizer if one.is_policy else hf_tokenizer(one.model, trust_remote_code=trust)
+            for one in frozen_classmates(reward)
         )
         for spec, one in zip(reward.classmates, tokenizers, strict=True):
             prompts.check_tokenizer(one, spec.model)

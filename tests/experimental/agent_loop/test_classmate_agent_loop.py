@@ -23,6 +23,7 @@ from tests.classmate.template_families import FAMILIES
 from tests.classmate.toy_tokenizers import TOKENIZERS
 from tests.run_config import run_config, save_tokenizers
 from verl.classmate.config import from_mapping
+from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.experimental.agent_loop.classmate_agent_loop import (
@@ -36,7 +37,7 @@ from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import RLHFDataset
-from verl.workers.classmate_workers import ClassmateClient, Reply
+from verl.workers.classmate_workers import ClassmateClient
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.row_judge import asked_from_json, partner_from_json
 

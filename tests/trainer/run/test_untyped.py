@@ -18,6 +18,7 @@ from tests.e2e.tiny import TinyWorld, make_tiny_world
 from tests.trainer.test_configs import CONFIG_FOLDER, composed
 from verl.classmate.config import from_mapping
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import frozen_models
 from verl.trainer import preflight
 from verl.trainer.preflight import data as preflight_data
 from verl.trainer.preflight.models import load_tokenizer
@@ -341,7 +342,7 @@ def test_all_gpus_are_used_that_the_typed_rows_split_over() -> None:
 def test_a_colocated_classmate_has_an_engine_on_each_gpu() -> None:
     def replicas(config: DictConfig) -> list[int | None]:
         plain: Any = OmegaConf.to_container(config, resolve=True)
-        return [spec.replicas for spec in from_mapping(plain["reward_model"]).frozen_models]
+        return [spec.replicas for spec in frozen_models(from_mapping(plain["reward_model"]))]
 
     three = (
         "reward_model.classmates=[{model: a, backend: vllm}, {model: b, backend: vllm, tensor_parallel_size: 2}, "
@@ -359,7 +360,7 @@ def test_a_judge_of_the_run_has_an_engine_on_each_gpu_too() -> None:
     judge = ["reward_model.llm_judge_backend_type=vllm", "reward_model.llm_judge_model_name=j"]
     plain: Any = OmegaConf.to_container(gpus(4, *judge), resolve=True)
     reward = from_mapping(plain["reward_model"], require_classmates=False)
-    assert reward.frozen_models[-1].replicas == 4
+    assert frozen_models(reward)[-1].replicas == 4
 
 
 OWN = """

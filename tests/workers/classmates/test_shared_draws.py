@@ -15,9 +15,9 @@ import pytest
 from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
 from tests.run_config import run_config, save_tokenizers
 from tests.workers.test_row_judge import CLASSMATES, KIND, Client, answer_of
+from verl.classmate.reply import Reply
 from verl.classmate.scoring import Outcome
 from verl.trainer.ppo.baseline_ray_trainer import BaselineRayPPOTrainer
-from verl.workers.classmate_workers import Reply
 from verl.workers.classmates.shared_draws import drawn_once, shared_draws
 from verl.workers.row_judge import Answer, JudgedRow, RowJudge
 

@@ -24,6 +24,7 @@ from tensordict import NonTensorStack, TensorDict
 from verl.classmate import templates
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import classmate_name
 from verl.classmate.seeds import request_seed, sends_seed
 from verl.classmate.views import derangement
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap, _agent_loop_registry
@@ -33,8 +34,9 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.import_utils import resolve_config_path
 from verl.utils.read_once import ReadOnce
 from verl.utils.rollout_trace import rollout_trace_attr
-from verl.workers.classmate_workers import ClassmateClient, context_length
-from verl.workers.classmates.placement import asked_in_turn
+from verl.workers.classmates.client import ClassmateClient
+from verl.workers.classmates.engines import context_length
+from verl.workers.classmates.placement import taking_turns
 from verl.workers.classmates.shared_draws import drawn_once, shared_draws
 from verl.workers.reward_manager.classmate_cot import RowTask
 from verl.workers.row_judge import (
@@ -198,7 +200,7 @@ async def read_by_classmates(judge: RowJudge, output: AgentLoopOutput, columns: 
     excluded = frozenset(columns["excluded_classmates"])
     if columns["judged_later"]:
         row = judge.read(answer)
-        now = [m for m in judge.asks(row) if m not in asked_in_turn(judge.reward, "batched")]
+        now = [m for m in judge.asks(row) if classmate_name(m) not in taking_turns(judge.reward, "batched")]
         _, needed = await judge.weigh(row) if now else (None, True)
         replies = await asyncio.gather(*(judge.ask(row, m, excluded=excluded, needed=needed) for m in now))
         output.extra_fields[ASKED_EARLY] = {m: asked_to_json(reply) for m, reply in zip(now, replies, strict=True)}

@@ -33,8 +33,9 @@ from transfer_queue import KVBatchMeta
 
 from verl.classmate import templates
 from verl.classmate.algorithm_config import AdvantageConfig, check_training
-from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec, SelfPlaySpec, from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import classmate_name, frozen_models, judge_name
 from verl.classmate.judgement import judge_metrics, judge_records
 from verl.classmate.seeds import row_key
 from verl.experimental.agent_loop.classmate_agent_loop import (
@@ -73,10 +74,10 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
 from verl.workers.classmate_workers import ClassmateGroup
 from verl.workers.classmates.placement import (
-    asked_in_turn,
     max_colocate_count,
     read_beside_log_probs,
     resolved_schedule,
+    taking_turns,
 )
 from verl.workers.classmates.remote import with_hosted
 from verl.workers.classmates.shared_draws import shared_draws
@@ -238,7 +239,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
     def _init_classmate_workers(self) -> None:
         """Starts the classmates and judges that need no GPU pool, which load while the policy's own models do."""
-        if self.reward_config.frozen_models and self.classmates is None:
+        if frozen_models(self.reward_config) and self.classmates is None:
             self.classmates = ClassmateGroup(self.config, self.reward_config, on_event=self.console.line)
             self.classmates.start_unplaced()
 
@@ -252,11 +253,11 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
 
     def _guard_frozen_policy(self) -> None:
         """In frozen self-play: the hash of the classmate's weights, which every save compares."""
-        for spec in self.reward_config.classmates:
-            if isinstance(spec, SelfPlaySpec) and spec.mode == "frozen":
-                self._frozen_policy = FrozenWeights(spec.model, record=self.folder.path / "self_play_weights.json")
+        for one in frozen_models(self.reward_config):
+            if one.weights == "policy_start":
+                self._frozen_policy = FrozenWeights(one.model, record=self.folder.path / "self_play_weights.json")
                 if not self._frozen_policy.known:
-                    self.console.line(f"self-play    the files of {spec.model} are not here: their hash is not checked")
+                    self.console.line(f"self-play    the files of {one.model} are not here: their hash is not checked")
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         # Upstream compares this string for everything that distinguishes the synchronous trainer.
@@ -270,7 +271,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             self.role_worker_mapping = self._given_role_worker_mapping
         if self._given_resource_pool_manager is not None:
             self.resource_pool_manager = self._given_resource_pool_manager
-        elif self.reward_config.frozen_models:
+        elif frozen_models(self.reward_config):
             self.resource_pool_manager = ResourcePoolManager(
                 resource_pool_spec=self.resource_pool_manager.resource_pool_spec,
                 mapping=self.resource_pool_manager.mapping,
@@ -401,7 +402,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
     @property
     def judges_batches(self) -> bool:
         """Whether rows are judged here, all at once while the policy sleeps, and not where they are made."""
-        return bool(asked_in_turn(self.reward_config, resolved_schedule(self.config, self.reward_config)))
+        return bool(taking_turns(self.reward_config, resolved_schedule(self.config, self.reward_config)))
 
     @functools.cached_property
     def judges_beside(self) -> bool:
@@ -454,9 +455,8 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
         assert self.classmates is not None, "rows are judged here only where engines take turns"
         async with contextlib.AsyncExitStack() as stack:
             judge_of_rows = self.reward_config.judge(validate=answers[0].validate)
-            for m, spec in enumerate(self.reward_config.frozen_models):
-                if isinstance(spec, JudgeEngineSpec) and spec.judge == judge_of_rows:
-                    await stack.enter_async_context(self.classmates.awake(m))
+            if judge_of_rows is not None and judge_of_rows.in_run:
+                await stack.enter_async_context(self.classmates.awake(judge_name(judge_of_rows)))
             scored = (judge.score(row, one, main=main) for row, one, main in zip(rows, asked, mains, strict=True))
             return list(await asyncio.gather(*scored))
 
@@ -485,7 +485,7 @@ class BaselineRayPPOTrainer(PPOTrainerSync):
             chosen = [i for i, row in enumerate(rows) if m in judge.asks(row) and m not in early[i]]
             replies: dict[int, Asked] = {}
             if chosen:
-                async with self.classmates.awake(m):
+                async with self.classmates.awake(classmate_name(m)):
                     with shared_draws():
                         found = await asyncio.gather(
                             *(judge.ask(rows[i], m, excluded=excluded, needed=needed[i]) for i in chosen)

@@ -18,8 +18,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
+from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import POLICY, frozen_classmates, frozen_models
 from verl.trainer.preflight import agents as preflight_agents
 from verl.trainer.preflight import data as preflight_data
 from verl.trainer.preflight import judges as preflight_judges
@@ -30,14 +31,12 @@ from verl.trainer.run.checkpoints import check_ranks, checkpoint_to_resume, late
 from verl.trainer.run.choices import prompts_that_split
 from verl.trainer.run.loggers import check_loggers
 from verl.workers.classmates.placement import (
-    POLICY,
-    Engine,
-    asked_in_turn,
     assign_gpus,
     engines,
     gpu_memory_share,
-    resolved_backend,
+    resolved_engine,
     resolved_schedule,
+    taking_turns,
     trainer_gpus,
 )
 
@@ -169,7 +168,7 @@ def check_supported(config: Mapping[str, Any], reward: ClassmateRewardModelConfi
         )
     rollout = config["actor_rollout_ref"]["rollout"]["name"]
     backends = [("actor_rollout_ref.rollout.name", rollout)]
-    backends += [("reward_model.classmate_backend", resolved_backend(spec)) for spec in reward.classmates]
+    backends += [("reward_model.classmate_backend", resolved_engine(one)) for one in frozen_classmates(reward)]
     for key, engine in backends:
         if engine == "vllm" and importlib.util.find_spec("vllm") is None:
             raise ConfigError(f"{key}={engine}, but vLLM is not installed; run `bash install.sh`, or write {key}=hf")
@@ -292,9 +291,10 @@ def check_debug(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
     batch = data["train_batch_size"]
     lora = policy["model"]["lora_rank"] or (policy["model"].get("lora") or {}).get("rank")
     filters = config["algorithm"].get("filter_groups") or {}
+    classmates = frozen_classmates(reward)
     refusals = [
         (policy["rollout"]["name"] != "hf", "actor_rollout_ref.rollout.name", "hf"),
-        (any(resolved_backend(spec) == "vllm" for spec in reward.classmates), "reward_model.classmate_backend", "hf"),
+        (any(resolved_engine(one) == "vllm" for one in classmates), "reward_model.classmate_backend", "hf"),
         (any(judge.backend == "vllm" for judge in reward.judges), "reward_model.llm_judge_backend_type", "hf"),
         (trainer["n_gpus_per_node"] != 1, "trainer.n_gpus_per_node", 1),
         (trainer["nnodes"] != 1, "trainer.nnodes", 1),
@@ -510,18 +510,12 @@ def check_gpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, av
 
 def _check_widths(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
     gpus = trainer_gpus(config)
-    for engine in engines(reward):
+    for engine in engines(frozen_models(reward)):
         if engine.in_policy_pool(config["trainer"]["device"]) and (engine.width > gpus or gpus % engine.width):
             raise ConfigError(
-                f"{_width_key(engine)}={engine.width} does not divide the "
+                f"{engine.frozen.keys}tensor_parallel_size={engine.width} does not divide the "
                 f"trainer's {gpus} GPUs; write {math.gcd(engine.width, gpus)}, or placement: dedicated"
             )
-
-
-def _width_key(engine: Engine) -> str:
-    if engine.judges:
-        return "reward_model.llm_judge_tensor_parallel_size"
-    return f"reward_model.classmates[{engine.classmate}].tensor_parallel_size"
 
 
 def _check_gpu_memory(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
@@ -529,7 +523,7 @@ def _check_gpu_memory(config: Mapping[str, Any], reward: ClassmateRewardModelCon
     share = gpu_memory_share(config, reward, schedule)
     if share <= 1 + 1e-9:
         return
-    pooled = [engine for engine in engines(reward) if engine.in_policy_pool(config["trainer"]["device"])]
+    pooled = [engine for engine in engines(frozen_models(reward)) if engine.in_policy_pool(config["trainer"]["device"])]
     gpus = trainer_gpus(config)
     blocks = assign_gpus(pooled, gpus)
     beside = max(sum(gpu in block for block in blocks) for gpu in range(gpus))
@@ -554,7 +548,7 @@ def check_schedule(config: Mapping[str, Any], reward: ClassmateRewardModelConfig
         ConfigError: for the schedule `batched`, which has none by then.
     """
     filters = config["algorithm"].get("filter_groups") or {}
-    if filters.get("enable") and asked_in_turn(reward, resolved_schedule(config, reward)):
+    if filters.get("enable") and taking_turns(reward, resolved_schedule(config, reward)):
         raise ConfigError(
             "algorithm.filter_groups.enable=True needs rewards while rows are written; classmate_schedule=batched "
             "gives them later; write reward_model.classmate_schedule=streamed, or classmate_placement=dedicated"
@@ -594,42 +588,29 @@ def check_ray_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig
 def _check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
     """Policy and classmates can be loaded and asked, and the prompts fit."""
     data, model = config["data"], config["actor_rollout_ref"]["model"]
-    key = "actor_rollout_ref.model.path"
-    preflight_models.check_model(key, model["path"])
+    policy_key = "actor_rollout_ref.model.path"
+    preflight_models.check_model(policy_key, model["path"])
     trust = reward.classmate_trust_remote_code
-    remote = [resolved_backend(spec) == "openai" for spec in reward.classmates]
-    for index, spec in enumerate(reward.classmates):
-        preflight_models.check_model(
-            f"reward_model.classmates[{index}].model",
-            spec.model,
-            tokenizer_only=remote[index],
-            trust_remote_code=trust,
-        )
+    classmates = [(one, f"{one.keys}model", resolved_engine(one) == "openai") for one in frozen_classmates(reward)]
+    for one, key, remote in classmates:
+        preflight_models.check_model(key, one.model, tokenizer_only=remote, trust_remote_code=trust)
 
     prompt, response = data["max_prompt_length"], data["max_response_length"]
-    preflight_models.check_context(key, model["path"], prompt + response, prompt=prompt, response=response)
+    preflight_models.check_context(policy_key, model["path"], prompt + response, prompt=prompt, response=response)
     needed = reward.classmate_generation_configs.context_length(
         max_prompt_length=data["max_prompt_length"], max_response_length=data["max_response_length"]
     )
-    for index, spec in enumerate(reward.classmates):
-        if not remote[index]:
-            preflight_models.check_context(
-                f"reward_model.classmates[{index}].model",
-                spec.model,
-                needed,
-                prompt=prompt,
-                response=response,
-                classmate=True,
-            )
+    for one, key, remote in classmates:
+        if not remote:
+            preflight_models.check_context(key, one.model, needed, prompt=prompt, response=response, classmate=True)
     check_live_context(config, reward, needed)
 
-    for index, spec in enumerate(reward.classmates):
-        key = f"reward_model.classmates[{index}].model"
-        if remote[index] and not isinstance(spec, SelfPlaySpec):
+    for one, key, remote in classmates:
+        if remote and not one.is_policy:
             preflight_models.check_server(
                 key,
-                spec.model,
-                preflight_models.load_tokenizer(key, spec.model, trust_remote_code=trust),
+                one.model,
+                preflight_models.load_tokenizer(key, one.model, trust_remote_code=trust),
                 needed,
                 mapping_file=reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
             )

@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from verl.classmate.algorithm_config import check_training
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import frozen_models
 from verl.plugin.classmate_plugin import require_registered
 from verl.trainer.fork.server import ForkServer
 from verl.trainer.run import loggers
@@ -307,7 +308,7 @@ def _announce(console: Console, config: DictConfig, reward: ClassmateRewardModel
 
 
 def _start_classmates(config: DictConfig, reward: ClassmateRewardModelConfig, console: Console) -> Any:
-    if not reward.frozen_models:
+    if not frozen_models(reward):
         return None
     from verl.workers.classmate_workers import ClassmateGroup
 

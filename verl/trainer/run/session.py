@@ -17,7 +17,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from verl.classmate.algorithm_config import group_notes, rollout_correction
-from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
+from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.seeds import fresh_engine_seed, sends_seed
 from verl.trainer.fork.server import ForkServer
 from verl.trainer.preflight import data as preflight_data
@@ -66,7 +66,7 @@ def settle(config: DictConfig, reward: ClassmateRewardModelConfig, folder: RunFo
             notes.append("warning: gdpo_group_norm=mean_only does not bring the two rewards to one scale")
         if any(spec.backend == "openai" for spec in reward.classmates):
             # Workers read the config again: they must see the same classmates remote, and the same file.
-            given = [spec for spec in reward.classmates if not isinstance(spec, SelfPlaySpec)]
+            given = [spec for spec in reward.classmates if spec.self_play == "none"]
             config.reward_model.classmates = [dataclasses.asdict(spec) for spec in given]
             node = reward.classmate_cot_reward_configs
             config.reward_model.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn = (
