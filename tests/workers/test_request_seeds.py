@@ -34,9 +34,7 @@ def asked(backend: str, *, deterministic: bool = False, policy_engine: str = "hf
         seen.append(arguments[-1])
         return Reply(outcome=Outcome.ok)
 
-    client._one = answer  # type: ignore[method-assign]
-    for remote in client._remotes.values():
-        remote.complete = answer  # type: ignore[method-assign]
+    client.complete = answer  # type: ignore[method-assign]
     asyncio.run(client.sample(0, [1, 2], seeds=SEEDS, validate=False))
     return seen
 
