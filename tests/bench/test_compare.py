@@ -158,12 +158,12 @@ class TestStub:
     def test_a_classmates_actor_waits_instead_of_computing(
         self, made: workload.Workload, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from verl.workers import classmate_workers
+        from verl.workers.classmates import client, engines
         from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 
-        monkeypatch.setattr(classmate_workers.ClassmateWorker, "generate", None)  # put back afterwards
-        hook.play_classmates(classmate_workers)
-        worker = classmate_workers.ClassmateWorker(EngineConfig(model_path=str(made.helpers[1])))
+        monkeypatch.setattr(engines.ClassmateWorker, "generate", None)  # put back afterwards
+        hook.play_classmates(engines)
+        worker = engines.ClassmateWorker(EngineConfig(model_path=str(made.helpers[1])))
 
         async def ask() -> list[Any]:
             # As the client asks an engine.
@@ -174,7 +174,7 @@ class TestStub:
         outputs = asyncio.run(ask())
         assert time.monotonic() - began >= 3 * workload.STUB_REQUEST_S, "four at a time"
         worker.engine.close()
-        replies = [classmate_workers.reply_of(output, max_tokens=24) for output in outputs]
+        replies = [client.reply_of(output, max_tokens=24) for output in outputs]
         assert [(reply.outcome, len(reply.token_ids)) for reply in replies] == [("ok", 24)] * 9
         assert worker.engine.batches == 0
 

@@ -109,7 +109,7 @@ def test_both_forms_of_naming_classmates() -> None:
             placement="dedicated",
             replicas=2,
             tensor_parallel_size=2,
-            gpu_memory_utilization=0.5,
+            gpu_memory_utilization=None,
             weight=1.0,
         ),
     )

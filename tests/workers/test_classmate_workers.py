@@ -19,20 +19,19 @@ from omegaconf import DictConfig, OmegaConf
 from tests.e2e.tiny import make_tiny_world
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ClassmateEngineError, ConfigError
+from verl.classmate.frozen import frozen_classmates
 from verl.classmate.outcome import Outcome
+from verl.classmate.reply import Reply
 from verl.workers.classmate_workers import (
     ClassmateClient,
     ClassmateCoTWorker,
     ClassmateGroup,
     ClassmateWorker,
-    Reply,
-    actor_name,
     create_classmate_workers,
-    hf_engine_config,
-    reply_of,
-    vllm_rollout_config,
 )
-from verl.workers.classmates.placement import DEDICATED_CPUS
+from verl.workers.classmates.client import reply_of
+from verl.workers.classmates.engines import hf_engine_config, vllm_rollout_config
+from verl.workers.classmates.placement import DEDICATED_CPUS, actor_name
 from verl.workers.rollout.replica import TokenOutput
 
 PROMPT = [7, 8, 9, 10]
@@ -57,7 +56,7 @@ class Running:
 
     def process(self, classmate: int = 0, replica: int = 0) -> psutil.Process:
         """The operating system's process of an engine."""
-        actor = ray.get_actor(actor_name(classmate, self.reward.classmates[classmate], replica))
+        actor = ray.get_actor(actor_name(frozen_classmates(self.reward)[classmate], replica))
         return psutil.Process(ray.get(actor.__ray_call__.remote(lambda self: os.getpid())))
 
     def kill(self, classmate: int = 0, replica: int = 0) -> None:
@@ -74,7 +73,7 @@ class Running:
 
     def hang(self, classmate: int = 0, *, seconds: float = 10_000, times: int | None = None) -> None:
         """Lets what computes in an engine stand still, at all next forwards or so many, while it answers pings."""
-        actor = ray.get_actor(actor_name(classmate, self.reward.classmates[classmate]))
+        actor = ray.get_actor(actor_name(frozen_classmates(self.reward)[classmate]))
 
         def hang(self: ClassmateWorker) -> None:
             forward, left = self.engine.model.forward, [times]
@@ -180,7 +179,7 @@ def test_requests_and_their_outcomes(start: Start) -> None:
 @pytest.mark.slow
 def test_one_call_brings_all_samples(start: Start) -> None:
     running = start()
-    worker = ray.get_actor(actor_name(0, running.reward.classmates[0]))
+    worker = ray.get_actor(actor_name(frozen_classmates(running.reward)[0]))
     params = [{"temperature": 1.0, "max_tokens": NEW_TOKENS, "seed": seed} for seed in (1, 2, 3)]
     outputs = ray.get(worker.sample_cot_continuation.remote(PROMPT, params, "a request"))
     assert len({tuple(output.token_ids) for output in outputs}) == 3
@@ -321,7 +320,7 @@ def test_a_model_that_cannot_be_loaded_is_named(session: None, tmp_path: Path) -
 @pytest.mark.slow
 def test_replicas_share_requests_and_stand_in_for_each_other(start: Start) -> None:
     running = start(1, classmate_replicas=2, classmate_max_restarts=1, classmate_placement="dedicated")
-    engines = [ray.get_actor(actor_name(0, running.reward.classmates[0], replica)) for replica in (0, 1)]
+    engines = [ray.get_actor(actor_name(frozen_classmates(running.reward)[0], replica)) for replica in (0, 1)]
     seeds = tuple(range(12))
 
     def batches() -> list[int]:
@@ -345,9 +344,9 @@ def test_replicas_share_requests_and_stand_in_for_each_other(start: Start) -> No
     assert (running.group.restarts, running.group.excluded) == (1, frozenset())
     assert "engine 1" in running.events[-1]
     living = engines[0]
-    engines[1] = ray.get_actor(actor_name(0, running.reward.classmates[0], 1))
+    engines[1] = ray.get_actor(actor_name(frozen_classmates(running.reward)[0], 1))
     assert ray.get(engines[1].ready.remote()) == running.group.max_model_len
-    assert ray.get_actor(actor_name(0, running.reward.classmates[0])) == living, "the dead one alone was restarted"
+    assert ray.get_actor(actor_name(frozen_classmates(running.reward)[0])) == living, "the dead one alone was restarted"
 
     running.kill(replica=1)
     running.group.heal()
@@ -365,7 +364,7 @@ def test_requests_go_to_the_idlest_engine_or_to_one_of_their_own() -> None:
     reward = reward_config(["m"], classmate_replicas=3)
     names = ["classmate_0", "classmate_0_1", "classmate_0_2"]
     client = ClassmateClient(reward, max_model_len=32)
-    assert client._engine_names(0) == names
+    assert client._engine_names("classmate/0") == names
     client._load.update({"classmate_0": 2, "classmate_0_1": 1, "classmate_0_2": 3})
     request = {"prompt_ids": PROMPT}
     assert client._choose(names, request) == "classmate_0_1"
@@ -402,7 +401,7 @@ def test_what_an_engine_says_as_a_reply() -> None:
 def test_a_dedicated_engine_uses_its_cpus(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     running = start(classmate_placement="dedicated")
-    actor = ray.get_actor(actor_name(0, running.reward.classmates[0]))
+    actor = ray.get_actor(actor_name(frozen_classmates(running.reward)[0]))
     config = ray.get(actor.__ray_call__.remote(lambda self: self.engine.config))
     assert config.num_threads == DEDICATED_CPUS
 
@@ -410,11 +409,11 @@ def test_a_dedicated_engine_uses_its_cpus(start: Start, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("typed", "expected"), [("float16", "float16"), ("auto", "float32")])
 def test_the_number_format_holds_on_both_engines(typed: str, expected: str) -> None:
     reward = reward_config(["m"], classmate_dtype=typed)
-    (spec,) = reward.classmates
+    (frozen,) = frozen_classmates(reward)
     config = run_config()
     config.actor_rollout_ref = {"rollout": {"dtype": "bfloat16", "name": "hf"}}
-    assert hf_engine_config(config, reward, spec).dtype == expected
-    assert vllm_rollout_config(config, spec, reward, sleeps=False).dtype == expected
+    assert hf_engine_config(config, reward, frozen).dtype == expected
+    assert vllm_rollout_config(config, frozen, sleeps=False).dtype == expected
 
 
 def test_classmates_on_vllm_are_the_trainers_to_place(models: list[str]) -> None:

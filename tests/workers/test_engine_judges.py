@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, GenerationConfig, Qwen3ForSequenceClassi
 from tests.e2e.tiny import make_tiny_world, save_reward_model
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ClassmateEngineError
+from verl.classmate.frozen import frozen_models
 from verl.classmate.judgement import Judgement
 from verl.classmate.outcome import Outcome
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
@@ -89,7 +90,7 @@ def test_a_judge_is_an_engine_behind_the_classmates(causal: Path) -> None:
         "llm_judge_replicas": 2,
         "eval_llm_judge_model_name": "b",
     }
-    running = engines(from_mapping(mapping))
+    running = engines(frozen_models(from_mapping(mapping)))
     assert [engine.name for engine in running] == [
         "classmate_0",
         "classmate_1",
@@ -97,7 +98,7 @@ def test_a_judge_is_an_engine_behind_the_classmates(causal: Path) -> None:
         "classmate_2",
         "classmate_2_1",
     ]
-    assert [engine.judges for engine in running] == [False, True, True, True, True]
+    assert [engine.frozen.required for engine in running] == [False, True, True, True, True]
     assert running[-1].label == "judge (b, engine 1)"
 
 

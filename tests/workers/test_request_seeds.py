@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 
 from tests.run_config import run_config, save_tokenizers
 from verl.classmate.config import from_mapping
+from verl.classmate.frozen import frozen_classmates
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
 from verl.trainer.hosting.options import Options
@@ -16,7 +17,8 @@ from verl.trainer.hosting.servers import command
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.run.session import settle
 from verl.trainer.run.start import read_run
-from verl.workers.classmate_workers import ClassmateClient, vllm_rollout_config
+from verl.workers.classmates.client import ClassmateClient
+from verl.workers.classmates.engines import vllm_rollout_config
 
 SEEDS = [11, 12]
 
@@ -34,9 +36,7 @@ def asked(backend: str, *, deterministic: bool = False, policy_engine: str = "hf
         seen.append(arguments[-1])
         return Reply(outcome=Outcome.ok)
 
-    client._one = answer  # type: ignore[method-assign]
-    for remote in client._remotes.values():
-        remote.complete = answer  # type: ignore[method-assign]
+    client.complete = answer  # type: ignore[method-assign]
     asyncio.run(client.sample(0, [1, 2], seeds=SEEDS, validate=False))
     return seen
 
@@ -65,7 +65,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_engines_without_seeds_start_from_a_new_number_each_time(models: Path) -> None:
     config = run_config(models, ["text_bpe"], "reward_model.classmate_backend=vllm")
     reward = from_mapping(OmegaConf.to_container(config, resolve=True)["reward_model"])  # type: ignore[call-overload,index]
-    seeds = [vllm_rollout_config(config, reward.classmates[0], reward, sleeps=False).seed for _ in range(20)]
+    seeds = [vllm_rollout_config(config, frozen_classmates(reward)[0], sleeps=False).seed for _ in range(20)]
     assert len(set(seeds)) == 20
     # Upstream adds the number of the replica; vLLM takes 32 bits.
     assert all(isinstance(seed, int) and 0 <= seed < 2**31 for seed in seeds)

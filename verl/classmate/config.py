@@ -32,7 +32,7 @@ from verl.classmate.reward_model_config import (
     ClassmateRewardModelConfig,
     ClassmateVllmConfig,
 )
-from verl.classmate.specs import DEFAULT_SHARE, Backend, ClassmateSpec, JudgeEngineSpec, Placement, SelfPlaySpec
+from verl.classmate.specs import DEFAULT_SHARE, Backend, ClassmateSpec, Placement, SelfPlaySpec
 from verl.classmate.typed import parse, plain_mapping, render_yaml, require
 
 __all__ = [
@@ -54,7 +54,6 @@ __all__ = [
     "ClassmateRewardModelConfig",
     "ClassmateSpec",
     "ClassmateVllmConfig",
-    "JudgeEngineSpec",
     "Placement",
     "RewardType",
     "RunConfig",

@@ -15,11 +15,9 @@ from verl.classmate.generation_config import ClassmateGenerationConfig
 from verl.classmate.judge_config import JudgeKeys
 from verl.classmate.reward_config import REWARD_NODE, WEIGHTS_APART, ClassmateCotRewardConfig
 from verl.classmate.specs import (
-    DEFAULT_SHARE,
     Backend,
     ClassmateSpec,
     EngineDefaults,
-    JudgeEngineSpec,
     Placement,
     SelfPlaySpec,
 )
@@ -36,7 +34,7 @@ DEFAULT_MARKERS = CotMarkers(start="<think>", end="</think>")
 REQUEST_TIMEOUT_S, REMOTE_REQUEST_TIMEOUT_S = 600.0, 60.0
 """What `classmate_request_timeout: null` stands for: engines of the run, and servers that others started."""
 
-# Of each reward manager: reward_fusion, format_weight (spec 3.1, 3.3).
+# Of each reward manager: reward_fusion, format_weight.
 _MANAGER_DEFAULTS: dict[str, tuple[Literal["sum", "weighted_average"], float]] = {
     "classmate_cot": ("sum", 0.0),
     "sycophancy_classmate_cot": ("weighted_average", 0.1),
@@ -235,7 +233,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
         """The classmates that a user named, in whichever form."""
         reward = self.classmate_cot_reward_configs
         names = reward.classmate_model_name_or_path_list
-        specs = tuple(spec for spec in self.classmates if not isinstance(spec, SelfPlaySpec))
+        specs = tuple(spec for spec in self.classmates if spec.self_play == "none")
         if names and specs and tuple(spec.model for spec in specs) != names:
             raise ConfigError(
                 f"reward_model.classmates and {REWARD_NODE}.classmate_model_name_or_path_list name different models; "
@@ -271,29 +269,12 @@ class ClassmateRewardModelConfig(JudgeKeys):
             replicas=self.classmate_replicas,
             colocated_gpus=self.colocated_gpus,
             tensor_parallel_size=vllm.tensor_parallel_size,
-            gpu_memory_utilization=vllm.gpu_memory_utilization or DEFAULT_SHARE,
+            gpu_memory_utilization=vllm.gpu_memory_utilization,
         )
 
-    @property
-    def frozen_models(self) -> tuple[ClassmateSpec, ...]:
-        """All that may be engines of the run: the classmates, then the judges. Engines are called by their place."""
-        defaults = self._engine_defaults
-        placement = self.llm_judge_placement or defaults.placement
-        width = self.llm_judge_tensor_parallel_size or defaults.tensor_parallel_size
-        return self.classmates + tuple(
-            JudgeEngineSpec(
-                judge=judge,
-                model=judge.model,
-                backend="vllm" if judge.backend == "vllm" else "hf",
-                placement=placement,
-                replicas=self.llm_judge_replicas
-                or defaults.one_per_gpu(placement, width if judge.backend == "vllm" else 1),
-                tensor_parallel_size=width,
-                gpu_memory_utilization=self.llm_judge_gpu_memory_utilization or defaults.gpu_memory_utilization,
-            )
-            for judge in self.judges
-            if judge.in_run
-        )
+    def engines_per_model(self, placement: Placement, width: int) -> int:
+        """Engines of a model whose number is not given, each spread over `width` devices."""
+        return self._engine_defaults.one_per_gpu(placement, width)
 
     def request_timeout(self, backend: str) -> float:
         """`classmate_request_timeout`, or what null stands for with that engine, in seconds."""
@@ -308,7 +289,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
     @property
     def live_classmate(self) -> int | None:
         """Index of the classmate that is the policy itself, with its current weights."""
-        live = [i for i, s in enumerate(self.classmates) if isinstance(s, SelfPlaySpec) and s.mode == "live"]
+        live = [i for i, s in enumerate(self.classmates) if s.self_play == "live"]
         return live[0] if live else None
 
     @property

@@ -9,7 +9,6 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Literal
 
-from verl.classmate.judge_config import JudgeSpec
 from verl.classmate.typed import COUNT, MEMORY_SHARE
 
 Backend = Literal["auto", "hf", "vllm", "openai"]
@@ -40,6 +39,11 @@ class ClassmateSpec:
     weight: float = field(default=1.0, metadata={"at_least": 0})
     """Weight of this classmate in the mean over classmates; only the ratios count."""
 
+    @property
+    def self_play(self) -> Literal["none", "frozen", "live"]:
+        """none: a user wrote it; else it is the policy itself."""
+        return "none"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SelfPlaySpec(ClassmateSpec):
@@ -48,13 +52,10 @@ class SelfPlaySpec(ClassmateSpec):
     mode: Literal["frozen", "live"]
     """frozen: an engine with the start checkpoint; live: the policy's own rollout servers."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeEngineSpec(ClassmateSpec):
-    """A judge that is an engine of the run; made from the keys `llm_judge_*`, never written by a user."""
-
-    judge: JudgeSpec
-    """The judge."""
+    @property
+    def self_play(self) -> Literal["none", "frozen", "live"]:
+        """`mode`."""
+        return self.mode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +72,8 @@ class EngineDefaults:
     """GPUs of the policy."""
     tensor_parallel_size: int
     """Devices one engine is spread over."""
-    gpu_memory_utilization: float = DEFAULT_SHARE
-    """Share of a device's memory."""
+    gpu_memory_utilization: float | None = None
+    """Share of a device's memory; None: nobody said."""
 
     def fill(self, spec: ClassmateSpec) -> ClassmateSpec:
         """The spec with nothing left open; what belongs to a server stays open with openai."""

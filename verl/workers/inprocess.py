@@ -22,16 +22,12 @@ import torch
 from omegaconf import DictConfig
 
 from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.frozen import frozen_models
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.device import get_nccl_backend
-from verl.workers.classmate_workers import (
-    ClassmateClient,
-    ClassmateWorker,
-    context_length,
-    engine_class,
-    hf_engine_config,
-)
-from verl.workers.classmates.placement import resolved_backend
+from verl.workers.classmates.client import ClassmateClient
+from verl.workers.classmates.engines import ENGINE_CLASSES, ClassmateWorker, context_length, hf_engine_config
+from verl.workers.classmates.placement import resolved_engine
 from verl.workers.config import HFModelConfig, RolloutConfig, TrainingWorkerConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.hf_rollout_server.replica import engine_config
@@ -115,24 +111,24 @@ def load_weights(server: HFServer, actor: ActorRolloutRefWorker, step: int) -> N
 
 def classmate_servers(
     config: DictConfig, reward_config: ClassmateRewardModelConfig
-) -> dict[int, ClassmateWorker | ScoringJudgeWorker]:
-    """Engines of those classmates and judges that need one, by their index, with their models loaded."""
+) -> dict[str, ClassmateWorker | ScoringJudgeWorker]:
+    """Engines of those frozen models that need one, by their names, with the models loaded."""
     servers = {}
-    for index, spec in enumerate(reward_config.frozen_models):
-        if resolved_backend(spec) == "hf":
-            engine = hf_engine_config(config, reward_config, spec)
-            servers[index] = engine_class(spec)(dataclasses.replace(engine, own_thread=False))
+    for frozen in frozen_models(reward_config):
+        if resolved_engine(frozen) == "hf":
+            engine = hf_engine_config(config, reward_config, frozen)
+            servers[frozen.name] = ENGINE_CLASSES[frozen.task](dataclasses.replace(engine, own_thread=False))
     return servers
 
 
 class InProcessClient(ClassmateClient):
-    """Asks classmates and judges that live here, and remote ones. What goes wrong in one that lives here is raised."""
+    """Asks frozen models that live here, and remote ones. What goes wrong in one that lives here is raised."""
 
     def __init__(
         self,
         config: DictConfig,
         reward_config: ClassmateRewardModelConfig,
-        servers: Mapping[int, HFServer | ScoringJudgeWorker],
+        servers: Mapping[str, HFServer | ScoringJudgeWorker],
         policy: PolicyServer,
     ) -> None:
         """`servers` as made by `classmate_servers`; `policy` answers for live self-play."""
@@ -140,5 +136,5 @@ class InProcessClient(ClassmateClient):
         self._servers = servers
         self._policy_server = policy
 
-    async def _ask_engines(self, model: int, method: str, arguments: dict[str, Any]) -> Any:
+    async def _ask_engines(self, model: str, method: str, arguments: dict[str, Any]) -> Any:
         return await getattr(self._servers.get(model, self._policy_server), method)(**arguments)

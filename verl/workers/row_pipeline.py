@@ -20,7 +20,8 @@ import numpy as np
 from omegaconf import DictConfig
 
 from verl.classmate import cot, prompts, templates
-from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec, this_run
+from verl.classmate.config import ClassmateRewardModelConfig, this_run
+from verl.classmate.frozen import frozen_classmates
 from verl.classmate.outcome import Outcome
 from verl.classmate.row import Answer, Asked, ReadRow, ScoredRow, Verdict
 from verl.classmate.seeds import request_seed, row_key
@@ -202,8 +203,8 @@ def _classmates_tokenizers(reward: ClassmateRewardModelConfig, tokenizer: Any) -
     """
     trust = reward.classmate_trust_remote_code
     tokenizers = [
-        tokenizer if isinstance(spec, SelfPlaySpec) else hf_tokenizer(spec.model, trust_remote_code=trust)
-        for spec in reward.classmates
+        tokenizer if one.is_policy else hf_tokenizer(one.model, trust_remote_code=trust)
+        for one in frozen_classmates(reward)
     ]
     for spec, one in zip(reward.classmates, tokenizers, strict=True):
         prompts.check_tokenizer(one, spec.model)

@@ -76,4 +76,4 @@ if STEPS_FILE in os.environ:
 if LENGTHS_FILE in os.environ:
     after_import("verl.experimental.agent_loop.single_turn_agent_loop", limit_lengths)
 if STUB in os.environ:
-    after_import("verl.workers.classmate_workers", play_classmates)
+    after_import("verl.workers.classmates.engines", play_classmates)

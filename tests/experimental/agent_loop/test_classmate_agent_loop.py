@@ -25,6 +25,7 @@ from tests.run_config import run_config, save_tokenizers
 from verl.classmate.config import from_mapping
 from verl.classmate.outcome import Outcome
 from verl.classmate.record import asked_from_json
+from verl.classmate.reply import Reply
 from verl.classmate.row import Task
 from verl.experimental.agent_loop import agent_loop
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
@@ -36,7 +37,7 @@ from verl.trainer.ppo.start_up import run_tokenizer
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import RLHFDataset
-from verl.workers.classmate_workers import ClassmateClient, Reply
+from verl.workers.classmate_workers import ClassmateClient
 from verl.workers.rollout.replica import TokenOutput
 
 QUESTION = "Tom has three apples and gets four."

@@ -20,8 +20,9 @@ from verl.classmate.config import from_mapping
 from verl.classmate.errors import ConfigError
 from verl.trainer import preflight
 from verl.trainer.preflight.batches import check_batch_sizes
-from verl.trainer.resources import gpu_memory
-from verl.trainer.resources.gpu_memory import GIB, EngineNeed, Job, choose
+from verl.trainer.resources import gpu_settings
+from verl.trainer.resources.gpu_memory import GIB, EngineNeed, Job
+from verl.trainer.resources.gpu_settings import choose
 from verl.trainer.resources.model_sizes import ModelSize, size_of_config
 from verl.trainer.run import launch
 from verl.trainer.run.choices import Filled, Machine
@@ -42,8 +43,11 @@ def size(name: str) -> ModelSize:
 
 def job(policy: str, classmates: int = 1, gpus: int = 1, gib: float = 79.2, row: int = 2048, **typed: Any) -> Job:
     assert LLAMA is not None
-    helpers = tuple(EngineNeed(name=f"classmate {i}", size=LLAMA, turn=i, context=row + 256) for i in range(classmates))
-    engine = EngineNeed(name="policy", size=size(policy), turn=-1, context=row)
+    helpers = tuple(
+        EngineNeed(name=f"classmate {i}", size=LLAMA, turn=f"classmate/{i}", context=row + 256)
+        for i in range(classmates)
+    )
+    engine = EngineNeed(name="policy", size=size(policy), turn="policy", context=row)
     return Job(
         **{"gpus": gpus, "gpu_gib": gib, "policy": engine, "helpers": helpers, "row_tokens": row}
         | {"rows_of_rank": 2048 // gpus}
@@ -111,7 +115,7 @@ def test_what_advice_names_makes_the_job_fit(grid: list[Any]) -> None:
         refused = job(policy, classmates, gpus, gib)
         if choose(refused).fits:
             continue
-        for way in gpu_memory.advice(refused):
+        for way in gpu_settings.advice(refused):
             key, _, value = way.split(" ")[0].partition("=")
             if key == "trainer.n_gpus_per_node":
                 helped = dataclasses.replace(refused, gpus=int(value), rows_of_rank=2048 // int(value))
@@ -142,7 +146,7 @@ def test_what_was_typed_stays_and_is_refused_where_it_cannot_fit() -> None:
     assert choose(both).fits
     streamed = choose(dataclasses.replace(both, schedule="streamed"))
     assert not streamed.fits
-    assert "null for gpu_memory_utilization" in gpu_memory.advice(streamed.job)[0]
+    assert "null for gpu_memory_utilization" in gpu_settings.advice(streamed.job)[0]
     assert not choose(dataclasses.replace(open_job, micro=16)).fits
     small = choose(dataclasses.replace(open_job, policy=dataclasses.replace(open_job.policy, share=0.04)))
     assert (small.fits, small.impossible) == (False, True)

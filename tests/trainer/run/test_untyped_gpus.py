@@ -6,6 +6,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from tests.trainer.test_configs import composed
 from verl.classmate.config import from_mapping
+from verl.classmate.frozen import frozen_models
 from verl.trainer import preflight
 from verl.trainer.run.choices import Machine
 
@@ -36,7 +37,7 @@ def test_all_gpus_are_used_that_the_typed_rows_split_over() -> None:
 def test_a_colocated_classmate_has_an_engine_on_each_gpu() -> None:
     def replicas(config: DictConfig) -> list[int | None]:
         plain: Any = OmegaConf.to_container(config, resolve=True)
-        return [spec.replicas for spec in from_mapping(plain["reward_model"]).frozen_models]
+        return [spec.replicas for spec in frozen_models(from_mapping(plain["reward_model"]))]
 
     three = (
         "reward_model.classmates=[{model: a, backend: vllm}, {model: b, backend: vllm, tensor_parallel_size: 2}, "
@@ -54,4 +55,4 @@ def test_a_judge_of_the_run_has_an_engine_on_each_gpu_too() -> None:
     judge = ["reward_model.llm_judge_backend_type=vllm", "reward_model.llm_judge_model_name=j"]
     plain: Any = OmegaConf.to_container(gpus(4, *judge), resolve=True)
     reward = from_mapping(plain["reward_model"], require_classmates=False)
-    assert reward.frozen_models[-1].replicas == 4
+    assert frozen_models(reward)[-1].replicas == 4

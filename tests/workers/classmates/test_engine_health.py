@@ -10,8 +10,8 @@ import pytest
 from verl.classmate.config import from_mapping
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
-from verl.workers import classmate_workers
-from verl.workers.classmate_workers import ClassmateClient
+from verl.workers.classmates import client as classmate_client
+from verl.workers.classmates.client import ClassmateClient
 from verl.workers.classmates.engine_health import UNANSWERED_LIMIT, Patience, hangs
 from verl.workers.rollout.replica import TokenOutput
 
@@ -85,11 +85,16 @@ def test_without_a_limit_nobody_is_hurried() -> None:
 class Client(ClassmateClient):
     """A client whose engines are played: by name, what a request and what a ping brings."""
 
-    def __init__(self, engines: dict[str, tuple[Callable[[], Awaitable[Any]], Callable[[], Awaitable[int]]]]) -> None:
+    def __init__(
+        self,
+        engines: dict[str, tuple[Callable[[], Awaitable[Any]], Callable[[], Awaitable[int]]]],
+        *,
+        timeout: float = 60,
+    ) -> None:
         reward = from_mapping(
             {
                 "classmates": [{"model": "m", "backend": "hf", "replicas": len(engines)}],
-                "classmate_request_timeout": 60,
+                "classmate_request_timeout": timeout,
                 "classmate_ping_timeout": 0.2,
             }
         )
@@ -165,7 +170,7 @@ def test_requests_of_an_engine_that_hangs_go_to_the_others() -> None:
 
 
 def test_an_engine_that_was_restarted_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classmate_workers, "DOWN_S", 0.0)
+    monkeypatch.setattr(classmate_client, "DOWN_S", 0.0)
     client = Client({FIRST: (_never, _never)})
 
     async def ask() -> None:
@@ -191,7 +196,6 @@ def test_an_answer_during_the_ping_is_taken() -> None:
 
 
 def test_a_request_has_its_time_and_no_more_whatever_pings_say() -> None:
-    client = Client({FIRST: (_never, _well)})
-    client._config = from_mapping({"classmates": [{"model": "m", "backend": "hf"}], "classmate_request_timeout": 0.5})
+    client = Client({FIRST: (_never, _well)}, timeout=0.5)
     (reply,) = run(client.ask())
     assert (reply.outcome, reply.error) == (Outcome.timeout, "no answer within 0.5 s")

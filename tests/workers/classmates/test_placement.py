@@ -6,12 +6,12 @@ import pytest
 
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import frozen_classmates, frozen_models
 from verl.trainer.preflight import devices
 from verl.trainer.preflight.devices import check_devices, check_gpus, check_memory, check_schedule
 from verl.trainer.preflight.models import check_live_context
 from verl.trainer.resources import plan as resource_plan
 from verl.workers.classmates.placement import (
-    asked_in_turn,
     assign_gpus,
     dedicated_gpus,
     engine_cpus,
@@ -19,8 +19,9 @@ from verl.workers.classmates.placement import (
     gpu_memory_share,
     max_colocate_count,
     read_beside_log_probs,
-    resolved_backend,
+    resolved_engine,
     resolved_schedule,
+    taking_turns,
 )
 
 
@@ -46,7 +47,7 @@ def reward(*specs: dict[str, Any], **keys: Any) -> ClassmateRewardModelConfig:
 
 def test_every_engine_has_its_own_name_from_the_config() -> None:
     config = reward({"replicas": 2}, {"backend": "hf", "replicas": 3}, {}, {"backend": "hf"})
-    assert [engine.name for engine in engines(config)] == [
+    assert [engine.name for engine in engines(frozen_models(config))] == [
         "vllm_server_reward_0_0_classmate0",
         "vllm_server_reward_1_0_classmate0",
         "classmate_1",
@@ -55,7 +56,7 @@ def test_every_engine_has_its_own_name_from_the_config() -> None:
         "vllm_server_reward_0_0_classmate2",
         "classmate_3",
     ]
-    assert [engine.label for engine in engines(config)[1:4:2]] == [
+    assert [engine.label for engine in engines(frozen_models(config))[1:4:2]] == [
         "classmate 0 (m0, engine 1)",
         "classmate 1 (m1, engine 1)",
     ]
@@ -83,17 +84,17 @@ def test_classmates_off_the_trainers_gpus_read_beside_log_probs() -> None:
 def test_live_self_play_has_no_engine() -> None:
     play = {"self_play": "live", "self_play_model": "policy"}
     config = reward({}, classmate_cot_reward_configs=play)
-    assert [engine.classmate for engine in engines(config)] == [0]
+    assert [engine.frozen.name for engine in engines(frozen_models(config))] == ["classmate/0"]
     assert [spec.model for spec in config.classmates] == ["m0", "policy"]
-    assert (config.live_classmate, resolved_backend(config.classmates[1])) == (1, "policy")
+    assert (config.live_classmate, resolved_engine(frozen_classmates(config)[1])) == (1, "policy")
     frozen = reward({}, classmate_cot_reward_configs=play | {"self_play": "frozen"})
-    assert [engine.spec.model for engine in engines(frozen)] == ["m0", "policy"]
+    assert [engine.frozen.model for engine in engines(frozen_models(frozen))] == ["m0", "policy"]
     assert frozen.live_classmate is None
 
 
 def test_gpus_are_taken_where_most_memory_is_left() -> None:
     def assigned(gpus: int, *specs: dict[str, Any]) -> list[tuple[int, ...]]:
-        return assign_gpus(engines(reward(*specs)), gpus)
+        return assign_gpus(engines(frozen_models(reward(*specs))), gpus)
 
     assert assigned(2, {}, {}, {}) == [(0,), (1,), (0,)]
     assert assigned(4, {"tensor_parallel_size": 2}, {}, {"replicas": 2}) == [(0, 1), (2,), (3,), (0,)]
@@ -137,8 +138,8 @@ def test_a_schedule_that_is_asked_for_is_kept() -> None:
 def test_with_batched_only_engines_in_policy_memory_wait() -> None:
     live = {"self_play": "live", "self_play_model": "policy"}
     config = reward({}, {"placement": "dedicated"}, {"backend": "hf"}, classmate_cot_reward_configs=live)
-    assert asked_in_turn(config, "batched") == {0, 2}
-    assert asked_in_turn(config, "streamed") == frozenset()
+    assert taking_turns(config, "batched") == {"classmate/0", "classmate/2"}
+    assert taking_turns(config, "streamed") == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
 from tests.run_config import run_config, save_tokenizers
 from tests.workers.test_row_pipeline import CLASSMATES, KIND, Client, answer_of, line_of
 from verl.classmate.outcome import Outcome
+from verl.classmate.reply import Reply
 from verl.classmate.row import Answer, ScoredRow
 from verl.trainer.ppo.batched import ask_in_turn
-from verl.workers.classmate_workers import Reply
 from verl.workers.classmates.shared_draws import drawn_once, shared_draws
 from verl.workers.row_pipeline import RowPipeline
 

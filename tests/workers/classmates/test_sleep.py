@@ -9,8 +9,8 @@ import ray
 from omegaconf import OmegaConf
 
 from verl.classmate.config import from_mapping
-from verl.workers import classmate_workers
-from verl.workers.classmate_workers import ClassmateGroup
+from verl.workers.classmates import group as classmate_group
+from verl.workers.classmates.group import ClassmateGroup
 
 
 class Method:
@@ -55,7 +55,7 @@ class Engine:
 
 def make(monkeypatch: pytest.MonkeyPatch, schedule: str, **keys: Any) -> tuple[ClassmateGroup, list[Engine]]:
     """A group of two colocated classmates, the first on two engines, and a dedicated one."""
-    monkeypatch.setattr(classmate_workers, "get_device_name", lambda: "cuda")
+    monkeypatch.setattr(classmate_group, "get_device_name", lambda: "cuda")
     config = OmegaConf.create(
         {
             "data": {"max_prompt_length": 32, "max_response_length": 16},
@@ -91,7 +91,7 @@ def test_streamed_all_colocated_sleep_and_wake_with_the_policy(monkeypatch: pyte
     assert calls(engines) == [["sleep", "wake_up"]] * 3 + [[]]
 
     async def ask() -> None:
-        async with group.awake(0):
+        async with group.awake("classmate/0"):
             assert calls(engines) == [["sleep", "wake_up"]] * 3 + [[]]
 
     asyncio.run(ask())
@@ -107,7 +107,7 @@ def test_batched_classmates_wake_in_turn_and_sleep_on_an_error(
     assert calls(engines) == [[], [], [], []], "they sleep from their start on"
 
     async def ask(classmate: int) -> None:
-        async with group.awake(classmate):
+        async with group.awake(f"classmate/{classmate}"):
             expected = [["wake_up"] if classmate == owner else [] for owner in (0, 0, 1)]
             assert calls(engines) == [*expected, []]
             raise KeyError("an error while it is asked")
@@ -148,7 +148,7 @@ def test_a_hanging_one_holds_nobody_up_and_frees_its_memory(
 
     async def ask() -> None:
         for classmate in (0, 1):
-            async with group.awake(classmate):
+            async with group.awake(f"classmate/{classmate}"):
                 pass
 
     if schedule == "streamed":

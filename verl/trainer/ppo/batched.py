@@ -14,7 +14,8 @@ from typing import Any
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
-from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec
+from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.frozen import classmate_name, judge_name
 from verl.classmate.record import asked_from_json
 from verl.classmate.row import Answer, Asked, ReadRow, ScoredRow
 from verl.experimental.agent_loop.row_reading import ASKED_EARLY, answer_of, reward_fields
@@ -102,10 +103,9 @@ async def score_batch(
     mains, needed = zip(*await asyncio.gather(*(pipeline.weigh(row) for row in rows)), strict=True)
     asked = await ask_in_turn(pipeline, classmates, rows, early, excluded, needed=needed)
     async with contextlib.AsyncExitStack() as stack:
-        judge_of_rows = reward.judge(validate=answers[0].validate)
-        for m, spec in enumerate(reward.frozen_models):
-            if isinstance(spec, JudgeEngineSpec) and spec.judge == judge_of_rows:
-                await stack.enter_async_context(classmates.awake(m))
+        judge = reward.judge(validate=answers[0].validate)
+        if judge is not None and judge.in_run:
+            await stack.enter_async_context(classmates.awake(judge_name(judge)))
         scored = (pipeline.score(row, one, main=main) for row, one, main in zip(rows, asked, mains, strict=True))
         return list(await asyncio.gather(*scored))
 
@@ -134,7 +134,7 @@ async def ask_in_turn(
         chosen = [i for i, row in enumerate(rows) if m in pipeline.asks(row) and m not in early[i]]
         replies: dict[int, Asked] = {}
         if chosen:
-            async with classmates.awake(m):
+            async with classmates.awake(classmate_name(m)):
                 with shared_draws():
                     found = await asyncio.gather(
                         *(pipeline.ask(rows[i], m, excluded=excluded, needed=needed[i]) for i in chosen)

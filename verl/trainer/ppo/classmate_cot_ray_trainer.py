@@ -20,6 +20,7 @@ from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import frozen_models
 from verl.classmate.record import RowRecord
 from verl.experimental.agent_loop.row_reading import row_pipeline
 from verl.trainer.ppo import batched, start_up
@@ -114,7 +115,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
 
     def _init_classmate_workers(self) -> None:
         """Starts the classmates and judges that need no GPU pool, which load while the policy's own models do."""
-        if self.reward_config.frozen_models and self.classmates is None:
+        if frozen_models(self.reward_config) and self.classmates is None:
             self.classmates = ClassmateGroup(self.config, self.reward_config, on_event=self.console.line)
             self.classmates.start_unplaced()
 

@@ -18,7 +18,7 @@ from verl.classmate.config import ClassmateRewardModelConfig
 from verl.trainer.ppo.one_update import drops_out, needs_old_log_probs
 from verl.trainer.ppo.utils import need_reference_policy
 from verl.utils.skip import SkipManager
-from verl.workers.classmates.placement import asked_in_turn, read_beside_log_probs, resolved_schedule
+from verl.workers.classmates.placement import read_beside_log_probs, resolved_schedule, taking_turns
 
 
 class Passes:
@@ -38,7 +38,7 @@ class Passes:
     @functools.cached_property
     def reads_batches(self) -> bool:
         """Whether the trainer judges rows, all at once while the policy sleeps, and not who makes them."""
-        return bool(asked_in_turn(self._reward, resolved_schedule(self._config, self._reward)))
+        return bool(taking_turns(self._reward, resolved_schedule(self._config, self._reward)))
 
     @functools.cached_property
     def reads_beside(self) -> bool:

@@ -19,8 +19,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from verl.classmate import templates
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.classmate.aliases import rename_old_keys
-from verl.classmate.config import ClassmateRewardModelConfig, RunConfig, SelfPlaySpec
+from verl.classmate.config import ClassmateRewardModelConfig, RunConfig
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import frozen_models
 from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.frozen_weights import FrozenWeights
 from verl.trainer.ppo.passes import Passes
@@ -182,7 +183,7 @@ def resource_pools(
     """The pools that the caller has given, or upstream's, with room for the classmates that share the policy's."""
     if given is not None:
         return given
-    if not reward.frozen_models:
+    if not frozen_models(reward):
         return upstream
     return ResourcePoolManager(
         resource_pool_spec=upstream.resource_pool_spec,
@@ -194,11 +195,11 @@ def resource_pools(
 def frozen_policy(reward: ClassmateRewardModelConfig, folder: RunFolder, console: Console) -> FrozenWeights | None:
     """In frozen self-play: the hash of the classmate's weights, which every save compares."""
     guard = None
-    for spec in reward.classmates:
-        if isinstance(spec, SelfPlaySpec) and spec.mode == "frozen":
-            guard = FrozenWeights(spec.model, record=folder.path / "self_play_weights.json")
+    for one in frozen_models(reward):
+        if one.weights == "policy_start":
+            guard = FrozenWeights(one.model, record=folder.path / "self_play_weights.json")
             if not guard.known:
-                console.line(f"self-play    the files of {spec.model} are not here: their hash is not checked")
+                console.line(f"self-play    the files of {one.model} are not here: their hash is not checked")
     return guard
 
 

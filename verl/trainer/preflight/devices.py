@@ -10,14 +10,14 @@ from typing import Any
 
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import frozen_models
 from verl.trainer.resources.plan import certain_memory_gib, memory_gib, needed_gpus, needed_ray_cpus
 from verl.workers.classmates.placement import (
-    Engine,
-    asked_in_turn,
     assign_gpus,
     engines,
     gpu_memory_share,
     resolved_schedule,
+    taking_turns,
     trainer_gpus,
 )
 
@@ -67,18 +67,12 @@ def check_gpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, av
 
 def _check_widths(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
     gpus = trainer_gpus(config)
-    for engine in engines(reward):
+    for engine in engines(frozen_models(reward)):
         if engine.in_policy_pool(config["trainer"]["device"]) and (engine.width > gpus or gpus % engine.width):
             raise ConfigError(
-                f"{_width_key(engine)}={engine.width} does not divide the "
+                f"{engine.frozen.keys}tensor_parallel_size={engine.width} does not divide the "
                 f"trainer's {gpus} GPUs; write {math.gcd(engine.width, gpus)}, or placement: dedicated"
             )
-
-
-def _width_key(engine: Engine) -> str:
-    if engine.judges:
-        return "reward_model.llm_judge_tensor_parallel_size"
-    return f"reward_model.classmates[{engine.classmate}].tensor_parallel_size"
 
 
 def _check_gpu_memory(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
@@ -86,7 +80,7 @@ def _check_gpu_memory(config: Mapping[str, Any], reward: ClassmateRewardModelCon
     share = gpu_memory_share(config, reward, schedule)
     if share <= 1 + 1e-9:
         return
-    pooled = [engine for engine in engines(reward) if engine.in_policy_pool(config["trainer"]["device"])]
+    pooled = [engine for engine in engines(frozen_models(reward)) if engine.in_policy_pool(config["trainer"]["device"])]
     gpus = trainer_gpus(config)
     blocks = assign_gpus(pooled, gpus)
     beside = max(sum(gpu in block for block in blocks) for gpu in range(gpus))
@@ -111,7 +105,7 @@ def check_schedule(config: Mapping[str, Any], reward: ClassmateRewardModelConfig
         ConfigError: for the schedule `batched`, which has none by then.
     """
     filters = config["algorithm"].get("filter_groups") or {}
-    if filters.get("enable") and asked_in_turn(reward, resolved_schedule(config, reward)):
+    if filters.get("enable") and taking_turns(reward, resolved_schedule(config, reward)):
         raise ConfigError(
             "algorithm.filter_groups.enable=True needs rewards while rows are written; classmate_schedule=batched "
             "gives them later; write reward_model.classmate_schedule=streamed, or classmate_placement=dedicated"

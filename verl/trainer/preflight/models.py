@@ -14,10 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from verl.classmate.config import ClassmateRewardModelConfig, SelfPlaySpec
+from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import frozen_classmates
 from verl.utils.model_servers import mapping
-from verl.workers.classmates.placement import resolved_backend
+from verl.workers.classmates.placement import resolved_engine
 
 HUB_TIMEOUT_S = 5.0
 """Wait for the hub's answer; a start must not hang on a network without a way out."""
@@ -248,42 +249,29 @@ def check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) 
         ConfigError: naming the key of the model.
     """
     data, model = config["data"], config["actor_rollout_ref"]["model"]
-    key = "actor_rollout_ref.model.path"
-    check_model(key, model["path"])
+    policy_key = "actor_rollout_ref.model.path"
+    check_model(policy_key, model["path"])
     trust = reward.classmate_trust_remote_code
-    remote = [resolved_backend(spec) == "openai" for spec in reward.classmates]
-    for index, spec in enumerate(reward.classmates):
-        check_model(
-            f"reward_model.classmates[{index}].model",
-            spec.model,
-            tokenizer_only=remote[index],
-            trust_remote_code=trust,
-        )
+    classmates = [(one, f"{one.keys}model", resolved_engine(one) == "openai") for one in frozen_classmates(reward)]
+    for one, key, remote in classmates:
+        check_model(key, one.model, tokenizer_only=remote, trust_remote_code=trust)
 
     prompt, response = data["max_prompt_length"], data["max_response_length"]
-    check_context(key, model["path"], prompt + response, prompt=prompt, response=response)
+    check_context(policy_key, model["path"], prompt + response, prompt=prompt, response=response)
     needed = reward.classmate_generation_configs.context_length(
         max_prompt_length=data["max_prompt_length"], max_response_length=data["max_response_length"]
     )
-    for index, spec in enumerate(reward.classmates):
-        if not remote[index]:
-            check_context(
-                f"reward_model.classmates[{index}].model",
-                spec.model,
-                needed,
-                prompt=prompt,
-                response=response,
-                classmate=True,
-            )
+    for one, key, remote in classmates:
+        if not remote:
+            check_context(key, one.model, needed, prompt=prompt, response=response, classmate=True)
     check_live_context(config, reward, needed)
 
-    for index, spec in enumerate(reward.classmates):
-        key = f"reward_model.classmates[{index}].model"
-        if remote[index] and not isinstance(spec, SelfPlaySpec):
+    for one, key, remote in classmates:
+        if remote and not one.is_policy:
             check_server(
                 key,
-                spec.model,
-                load_tokenizer(key, spec.model, trust_remote_code=trust),
+                one.model,
+                load_tokenizer(key, one.model, trust_remote_code=trust),
                 needed,
                 mapping_file=reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
             )

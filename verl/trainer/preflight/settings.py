@@ -12,8 +12,9 @@ from omegaconf import OmegaConf
 
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import POLICY, frozen_classmates
 from verl.trainer.run.checkpoints import check_ranks, checkpoint_to_resume, latest_step
-from verl.workers.classmates.placement import POLICY, resolved_backend
+from verl.workers.classmates.placement import resolved_engine
 
 _SUPPORTED_STRATEGIES = ("fsdp", "fsdp2")
 _SUPPORTED_ROLLOUTS = ("hf", "vllm")
@@ -91,7 +92,7 @@ def check_supported(config: Mapping[str, Any], reward: ClassmateRewardModelConfi
         )
     rollout = config["actor_rollout_ref"]["rollout"]["name"]
     backends = [("actor_rollout_ref.rollout.name", rollout)]
-    backends += [("reward_model.classmate_backend", resolved_backend(spec)) for spec in reward.classmates]
+    backends += [("reward_model.classmate_backend", resolved_engine(one)) for one in frozen_classmates(reward)]
     for key, engine in backends:
         if engine == "vllm" and importlib.util.find_spec("vllm") is None:
             raise ConfigError(f"{key}={engine}, but vLLM is not installed; run `bash install.sh`, or write {key}=hf")
@@ -131,9 +132,10 @@ def check_debug(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
     batch = data["train_batch_size"]
     lora = policy["model"]["lora_rank"] or (policy["model"].get("lora") or {}).get("rank")
     filters = config["algorithm"].get("filter_groups") or {}
+    classmates = frozen_classmates(reward)
     refusals = [
         (policy["rollout"]["name"] != "hf", "actor_rollout_ref.rollout.name", "hf"),
-        (any(resolved_backend(spec) == "vllm" for spec in reward.classmates), "reward_model.classmate_backend", "hf"),
+        (any(resolved_engine(one) == "vllm" for one in classmates), "reward_model.classmate_backend", "hf"),
         (any(judge.backend == "vllm" for judge in reward.judges), "reward_model.llm_judge_backend_type", "hf"),
         (trainer["n_gpus_per_node"] != 1, "trainer.n_gpus_per_node", 1),
         (trainer["nnodes"] != 1, "trainer.nnodes", 1),

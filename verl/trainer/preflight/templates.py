@@ -16,8 +16,9 @@ from itertools import pairwise
 from typing import Any
 
 from verl.classmate import prompts, templates
-from verl.classmate.config import REWARD_NODE, ClassmateRewardModelConfig, SelfPlaySpec
+from verl.classmate.config import REWARD_NODE, ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import frozen_classmates
 from verl.classmate.outcome import Outcome
 from verl.trainer.preflight.chats import Chat, chat_samples, check_chats
 from verl.trainer.preflight.models import load_tokenizer
@@ -104,13 +105,13 @@ def _policy(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> _R
 
 def _classmates(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, policy: _Reader) -> list[_Reader]:
     readers = []
-    for index, spec in enumerate(reward.classmates):
-        key = f"reward_model.classmates[{index}].model"
+    for one in frozen_classmates(reward):
+        key = f"{one.keys}model"
         own = policy.own
-        if not isinstance(spec, SelfPlaySpec):
-            own = load_tokenizer(key, spec.model, trust_remote_code=reward.classmate_trust_remote_code)
-            prompts.check_tokenizer(own, spec.model)
-        readers.append(_reader(f"classmate {index}", key, spec.model, own, reward))
+        if not one.is_policy:
+            own = load_tokenizer(key, one.model, trust_remote_code=reward.classmate_trust_remote_code)
+            prompts.check_tokenizer(own, one.model)
+        readers.append(_reader(one.label, key, one.model, own, reward))
     return readers
 
 

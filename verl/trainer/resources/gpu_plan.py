@@ -1,7 +1,7 @@
 """The settings with which a run fits into its GPUs' memory, read off its config and written into it.
 
-Decision: `gpu_memory` does the arithmetic; here is what a config says of the run, and what a person is told. Where the
-size of a model is not known, cautious settings are taken, and a line says so.
+Decision: `gpu_memory` and `gpu_settings` do the arithmetic; here is what a config says of the run, and what a person is
+told. Where the size of a model is not known, cautious settings are taken, and a line says so.
 
     >>> plan_memory(Choices(config), Machine(gpus=1, gpu_gib=23.5), reward).lines
     ['rows made    17.9 of 23.5 GiB a GPU: policy 10.1, classmate 0 6.8, ...', 'training     19.2 of 23.5 GiB ...']
@@ -9,14 +9,15 @@ size of a model is not known, cautious settings are taken, and a line says so.
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl.classmate.config import DEFAULT_SHARE, ClassmateRewardModelConfig, JudgeEngineSpec
-from verl.trainer.resources import gpu_memory
-from verl.trainer.resources.gpu_memory import EngineNeed, Job
+from verl.classmate.config import DEFAULT_SHARE, ClassmateRewardModelConfig
+from verl.classmate.frozen import frozen_models
+from verl.trainer.resources.gpu_memory import FEW_ROWS, EngineNeed, Job, Plan, margin_gib
+from verl.trainer.resources.gpu_settings import NO_KEY_HELPS, advice, choose
 from verl.trainer.resources.model_sizes import model_size
 from verl.trainer.run.choices import (
     GPUS,
@@ -60,7 +61,7 @@ def plan_memory(chosen: Choices, machine: Machine, reward: ClassmateRewardModelC
     job, unknown = _job(chosen, plain, reward, machine)
     if job is None:
         return _blind(chosen, reward, unknown) if unknown else Filled(lines=[])
-    plan = gpu_memory.choose(job)
+    plan = choose(job)
     settings = plan.settings
     chosen.set(SHARE, settings.policy_share)
     if job.helpers:
@@ -79,7 +80,7 @@ def plan_memory(chosen: Choices, machine: Machine, reward: ClassmateRewardModelC
     return Filled(lines=[*lines, f"warning: {refusal(plan)}"])
 
 
-def told(plan: gpu_memory.Plan) -> list[str]:
+def told(plan: Plan) -> list[str]:
     """The plan's arithmetic, for a person."""
     settings, gib = plan.settings, plan.job.gpu_gib
     offload = [name for name, on in (("weights", settings.param_offload), ("Adam", settings.optimizer_offload)) if on]
@@ -91,7 +92,7 @@ def told(plan: gpu_memory.Plan) -> list[str]:
     ]
 
 
-def _rows_at_once(plan: gpu_memory.Plan) -> int:
+def _rows_at_once(plan: Plan) -> int:
     """Full rows that the tightest engine has room for."""
     rows = []
     for engine in (plan.job.policy, *plan.job.helpers):
@@ -101,19 +102,19 @@ def _rows_at_once(plan: gpu_memory.Plan) -> int:
     return min(rows)
 
 
-def refusal(plan: gpu_memory.Plan) -> str:
+def refusal(plan: Plan) -> str:
     """One line for a run that does not fit, with what would."""
     job, settings = plan.job, plan.settings
-    limit = job.gpu_gib - gpu_memory.margin_gib(job.gpu_gib)
+    limit = job.gpu_gib - margin_gib(job.gpu_gib)
     if plan.trains.gib > limit:
         why = f"training a policy of {job.policy.size.name} takes {plan.trains.told(job.gpu_gib)}"
     elif plan.rows_made.gib > limit:
         why = f"while rows are made ({settings.schedule}), they take {plan.rows_made.told(job.gpu_gib)}"
     else:
         shares = ", ".join(f"{one.name} {one.share:g}" for one in plan.cramped)
-        why = f"the shares ({shares}) have room for weights and fewer than {gpu_memory.FEW_ROWS} full rows at once"
-    ways = gpu_memory.advice(job)
-    verb = "take" if ways == [gpu_memory.NO_KEY_HELPS] else "write"
+        why = f"the shares ({shares}) have room for weights and fewer than {FEW_ROWS} full rows at once"
+    ways = advice(job)
+    verb = "take" if ways == [NO_KEY_HELPS] else "write"
     return f"GPU memory: {why}; {limit:.1f} can be used; {verb} {', or '.join(ways)}"
 
 
@@ -125,66 +126,74 @@ def _job(
     rows = rows_of_rank(chosen)
     if rows is None or not all(type(length) is int and length >= 1 for length in lengths) or not chosen.counts(GPUS):
         return None, []
-    policy, gpus = plain["actor_rollout_ref"], trainer_gpus(plain)
-    pooled = [engine for engine in engines(reward) if engine.in_policy_pool("cuda")]
+    gpus = trainer_gpus(plain)
+    pooled = [engine for engine in engines(frozen_models(reward)) if engine.in_policy_pool("cuda")]
     try:
         blocks = assign_gpus(pooled, gpus)
     except ValueError:
         return None, []
-    beside: list[list[Engine]] = [[] for _ in range(gpus)]
-    for engine, block in zip(pooled, blocks, strict=True):
-        for gpu in block:
-            beside[gpu].append(engine)
-    typed = _typed_shares(chosen, plain["reward_model"], reward)
-    path = policy["model"]["path"]
-    critic = plain["critic"]["model"]["path"] if plain["algorithm"]["adv_estimator"] == "gae" else None
-    names = [path, *(engine.spec.model for engine in pooled), *([critic] if critic is not None else [])]
+    trained = [plain["actor_rollout_ref"]["model"]["path"]]
+    if _has_critic(plain):
+        trained.append(plain["critic"]["model"]["path"])
+    names = [*trained, *(engine.frozen.model for engine in pooled)]
     unknown = sorted({str(name) for name in names if model_size(name) is None})
     if unknown or not machine.gpu_gib:
         return None, unknown or ["the GPUs"]
     tokens = sum(lengths)
+    beside = [
+        [_need(engine, tokens) for engine, block in zip(pooled, blocks, strict=True) if gpu in block]
+        for gpu in range(gpus)
+    ]
+    fullest = max(beside, key=lambda here: sum(need.fixed_gib for need in here))
+    return _job_beside(fullest, chosen, plain, reward, gpu_gib=machine.gpu_gib, rows=rows[0], row_tokens=tokens), []
 
-    def need(engine: Engine) -> EngineNeed:
-        size = model_size(engine.spec.model)
-        assert size is not None
-        judged = isinstance(engine.spec, JudgeEngineSpec)
-        context = reward.classmate_generation_configs.context_length(
-            max_prompt_length=lengths[0], max_response_length=lengths[1]
-        )
-        return EngineNeed(
-            name="judge" if judged else f"classmate {engine.classmate}",
-            size=size,
-            turn=engine.classmate,
-            width=engine.width,
-            context=reward.llm_judge_max_context if judged else context,
-            share=typed.get(engine.classmate),
-        )
 
-    fullest = max(
-        ([need(engine) for engine in here] for here in beside), key=lambda here: sum(n.fixed_gib for n in here)
-    )
-    actor, rollout, model = policy["actor"], policy["rollout"], policy["model"]
-    fsdp, size = actor["fsdp_config"], model_size(path)
+def _need(engine: Engine, row_tokens: int) -> EngineNeed:
+    """An engine of a frozen model, whose size is known."""
+    frozen, size = engine.frozen, model_size(engine.frozen.model)
     assert size is not None
-    by_tokens = bool(actor["use_dynamic_bsz"])
+    return EngineNeed(
+        name=frozen.label,
+        size=size,
+        turn=frozen.name,
+        width=engine.width,
+        context=frozen.context_length(row_tokens=row_tokens),
+        share=frozen.gpu_memory_utilization,
+    )
+
+
+def _job_beside(
+    helpers: Sequence[EngineNeed],
+    chosen: Choices,
+    plain: Mapping[str, Any],
+    reward: ClassmateRewardModelConfig,
+    *,
+    gpu_gib: float,
+    rows: int,
+    row_tokens: int,
+) -> Job:
+    """What the config says of the trained models, whose sizes are known, and of how they are trained."""
+    actor, rollout, model = (plain["actor_rollout_ref"][name] for name in ("actor", "rollout", "model"))
+    fsdp, size, gpus = actor["fsdp_config"], model_size(model["path"]), trainer_gpus(plain)
+    assert size is not None
+    by_tokens, schedule = bool(actor["use_dynamic_bsz"]), chosen.get(SCHEDULE)
     typed_micro = TOKENS if by_tokens else MICRO
-    lora = model["lora_rank"] or (model.get("lora") or {}).get("rank")
-    schedule = chosen.get(SCHEDULE)
-    job = Job(
+    policy = EngineNeed(
+        name="policy",
+        size=size,
+        turn="policy",
+        width=rollout["tensor_model_parallel_size"] if rollout["name"] == "vllm" else 1,
+        context=_context(chosen, reward, row_tokens),
+        share=_share(chosen, SHARE),
+    )
+    return Job(
         gpus=gpus,
         nodes=plain["trainer"]["nnodes"],
-        gpu_gib=machine.gpu_gib,
-        policy=EngineNeed(
-            name="policy",
-            size=size,
-            turn=-1,
-            width=rollout["tensor_model_parallel_size"] if rollout["name"] == "vllm" else 1,
-            context=_context(chosen, reward, tokens),
-            share=_share(chosen, SHARE),
-        ),
-        helpers=tuple(fullest),
-        row_tokens=tokens,
-        rows_of_rank=rows[0],
+        gpu_gib=gpu_gib,
+        policy=policy,
+        helpers=tuple(helpers),
+        row_tokens=row_tokens,
+        rows_of_rank=rows,
         by_tokens=by_tokens,
         schedule=None if schedule == "auto" else schedule,
         param_offload=None if PARAM in chosen.open else bool(fsdp["param_offload"]),
@@ -193,15 +202,18 @@ def _job(
         offload_policy=bool(fsdp["offload_policy"]) and actor["strategy"] == "fsdp2",
         shards=fsdp["fsdp_size"] if 1 <= fsdp["fsdp_size"] <= gpus else None,
         weight_bytes=4 if fsdp["model_dtype"] == "fp32" else 2,
-        lora=bool(lora),
-        critic=model_size(critic) if critic is not None else None,
+        lora=bool(model["lora_rank"] or (model.get("lora") or {}).get("rank")),
+        critic=model_size(plain["critic"]["model"]["path"]) if _has_critic(plain) else None,
         sequence_parallel=sequence_parallel(chosen),
         checkpointing=bool(model["enable_gradient_checkpointing"]),
         fused=bool(model["use_fused_kernels"]),
         policy_sleeps=bool(rollout["free_cache_engine"]),
         helpers_sleep=reward.classmate_free_cache_engine,
     )
-    return job, []
+
+
+def _has_critic(plain: Mapping[str, Any]) -> bool:
+    return plain["algorithm"]["adv_estimator"] == "gae"
 
 
 def _context(chosen: Choices, reward: ClassmateRewardModelConfig, tokens: int) -> int:
@@ -217,24 +229,9 @@ def _share(chosen: Choices, key: str) -> float | None:
     return float(share) if isinstance(share, int | float) and 0 < share <= 1 else None
 
 
-def _typed_shares(
-    chosen: Choices, plain: Mapping[str, Any], reward: ClassmateRewardModelConfig
-) -> dict[int, float | None]:
-    """Index of a classmate or judge -> the share that was typed for it."""
-    for_all = _share(chosen, HELPER_SHARE)
-    given: Iterable[Any] = plain.get("classmates") or ()
-    own = [one.get("gpu_memory_utilization") if isinstance(one, Mapping) else None for one in given]
-    judged = plain.get("llm_judge_gpu_memory_utilization")
-    shares: dict[int, float | None] = {}
-    for index, spec in enumerate(reward.frozen_models):
-        single = judged if isinstance(spec, JudgeEngineSpec) else own[index] if index < len(own) else None
-        shares[index] = single or for_all
-    return shares
-
-
 def _blind(chosen: Choices, reward: ClassmateRewardModelConfig, unknown: list[str]) -> Filled:
     """Cautious settings where a size is not known."""
-    helpers = len({engine.classmate for engine in engines(reward) if not engine.dedicated})
+    helpers = len({engine.frozen.name for engine in engines(frozen_models(reward)) if not engine.dedicated})
     each = math.floor(100 * BLIND_SHARE / (1 + helpers)) / 100
     settings: dict[str, Any] = {SHARE: each, HELPER_SHARE: each, PARAM: True, OPTIMIZER: True}
     for key, value in settings.items():

@@ -8,25 +8,27 @@ GPUs hold at each time is reckoned when a start fills in what nobody typed (`gpu
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
-from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec
+from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.frozen import POLICY, frozen_classmates, frozen_judges, frozen_models, judge_name
 from verl.trainer.resources.model_sizes import model_size
 from verl.utils.model_servers.mapping import MappingFile
 from verl.workers.classmates.placement import (
-    POLICY,
-    asked_in_turn,
+    Engine,
     dedicated_gpus,
     engine_cpus,
     engines,
     gpu_memory_share,
     max_colocate_count,
-    resolved_backend,
+    resolved_engine,
     resolved_schedule,
+    taking_turns,
     trainer_gpus,
 )
 
@@ -38,6 +40,9 @@ VLLM_CPU_GIB = 2.5
 
 TRAINING_COPIES = 4
 """Weights, gradients and Adam's two moments."""
+
+_REMOTE = "remote"
+"""Where a model is that others run."""
 
 
 def needed_ray_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int:
@@ -64,94 +69,158 @@ def certain_memory_gib(config: Mapping[str, Any], reward: ClassmateRewardModelCo
     needed = (weights_gib(config["actor_rollout_ref"]["model"]["path"], as_float32=True) or 0.0) * copies
     if config["algorithm"]["adv_estimator"] == "gae":
         needed += (weights_gib(config["critic"]["model"]["path"], as_float32=True) or 0.0) * TRAINING_COPIES
-    return needed + sum(weights_gib(engine.spec.model, as_float32=True) or 0.0 for engine in engines(reward))
+    started = engines(frozen_models(reward))
+    return needed + sum(weights_gib(engine.frozen.model, as_float32=True) or 0.0 for engine in started)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """A part of the run, which is a row of the table."""
+
+    name: str
+    """For a person."""
+    engine: str
+    """What runs it."""
+    where: str
+    """Its devices."""
+    gib: float | None
+    """Weights of one copy; None where their size is not known."""
+    copies: int = 1
+    """Of the weights."""
+    note: str = ""
+    """What it is."""
+
+    def cells(self) -> tuple[str, ...]:
+        """The row."""
+        memory = "not known yet" if self.gib is None else _size(self.gib * self.copies)
+        return self.name, self.engine, self.where, "its own" if self.where == _REMOTE else memory, self.note
 
 
 def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> list[str]:
     """Lines for a person: a table with one row per part, then what is needed against what is there."""
-    rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
-    on_cpu, ranks = trainer.device == "cpu", trainer_gpus(config)
-    where = "CPU" if on_cpu else _plural(ranks, "GPU")
-    path = config.actor_rollout_ref.model.path
-    actor_fsdp = config.actor_rollout_ref.actor.fsdp_config
-    trained = weights_gib(path, as_float32=on_cpu or actor_fsdp.model_dtype == "fp32")
-    training = f"{config.actor_rollout_ref.actor.strategy}, {_plural(ranks, 'rank')}"
-    parts = [
-        ("policy, training", training, where, trained, TRAINING_COPIES, "weights, gradients, Adam"),
-        ("policy, rollout", rollout.name, where, weights_gib(path, as_float32=on_cpu), 1, ""),
-    ]
-    if _has_reference(config):
-        ref_fsdp = config.actor_rollout_ref.ref.fsdp_config
-        reference = weights_gib(path, as_float32=on_cpu or ref_fsdp.model_dtype == "fp32")
-        # Upstream's FSDP2 keeps a model that is not trained in the host's memory.
-        parts.insert(1, ("reference", training, "CPU", reference, 1, "start weights"))
-    if config.algorithm.adv_estimator == "gae":
-        critic = weights_gib(config.critic.model.path, as_float32=on_cpu or config.critic.fsdp.model_dtype == "fp32")
-        parts.insert(1, ("critic, training", training, where, critic, TRAINING_COPIES, "weights, gradients, Adam"))
-    judges: list[tuple[str, str, str, float | None, int, str]] = []
-    running = engines(reward)
-    for index, spec in enumerate(reward.classmates):
-        own = [engine for engine in running if engine.classmate == index]
-        weights = 0.0 if resolved_backend(spec) == POLICY else weights_gib(spec.model, as_float32=on_cpu)
-        place = where if not own or not own[0].dedicated else _own_place(own[0].width, on_cpu)
-        backend = resolved_backend(spec) + (f" x {len(own)}" if len(own) > 1 else "")
-        parts.append((f"classmate {index}", backend, place, weights, len(own), Path(spec.model).name))
-    for one in reward.judges:
-        own = [engine for engine in running if isinstance(engine.spec, JudgeEngineSpec) and engine.spec.judge == one]
-        name = "judge" if one.role == "llm_judge" else "judge, validation"
-        weights = weights_gib(one.model, as_float32=on_cpu) if own else 0.0
-        place = "remote" if not own else _own_place(own[0].width, on_cpu) if own[0].dedicated else where
-        backend = one.backend + (f" x {len(own)}" if len(own) > 1 else "")
-        at = f" at {one.base_url}" if one.backend == "openai" else ""
-        judges.append((name, backend, place, weights, len(own), f"{Path(one.model).name}{at}"))
-    servers = MappingFile(reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn)
-    table = [("part", "engine", "where", "memory", "")]
-    first = len(parts) - len(reward.classmates)
-    for index, (part, engine, place, weights, copies, note) in enumerate(parts):
-        if engine == "openai":
-            server = servers.find(reward.classmates[index - first].model)
-            table.append((part, engine, "remote", "its own", f"{note} at {server.url if server else 'no server'}"))
-        else:
-            table.append((part, engine, place, "not known yet" if weights is None else _size(weights * copies), note))
-    for part, engine, place, weights, copies, note in judges:
-        size = "not known yet" if weights is None else _size(weights * copies)
-        table.append((part, engine, place, "its own" if place == "remote" else size, note))
+    parts = [*_policy_parts(config), *_classmate_parts(config, reward), *_judge_parts(config, reward)]
+    table = [("part", "engine", "where", "memory", ""), *(part.cells() for part in parts)]
     widths = [max(len(row[column]) for row in table) for column in range(5)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-
     schedule = resolved_schedule(config, reward)
-    if asked_in_turn(reward, schedule):
+    if taking_turns(reward, schedule):
         lines.append("schedule     batched: all rows are written first, then one classmate after the other reads them")
-    if not on_cpu:
-        share = gpu_memory_share(config, reward, schedule)
-        lines += [
-            f"GPUs         {needed_gpus(config, reward)} needed, {_gpus_there()}",
-            f"GPU memory   {share:.0%} of the fullest GPU for engines that make rows, asleep while the policy trains",
-        ]
-        return lines
+    if config.trainer.device == "cpu":
+        return lines + _memory_lines(config, reward)
+    share = gpu_memory_share(config, reward, schedule)
+    return [
+        *lines,
+        f"GPUs         {needed_gpus(config, reward)} needed, {_gpus_there()}",
+        f"GPU memory   {share:.0%} of the fullest GPU for engines that make rows, asleep while the policy trains",
+    ]
+
+
+def _policy_parts(config: DictConfig) -> list[_Part]:
+    """The policy, and what is trained or kept beside it."""
+    policy, on_cpu, where = config.actor_rollout_ref, config.trainer.device == "cpu", _trainers_place(config)
+    path, training = policy.model.path, f"{policy.actor.strategy}, {_plural(trainer_gpus(config), 'rank')}"
+
+    def trained(name: str, model: str, dtype: str) -> _Part:
+        return _Part(
+            name=name,
+            engine=training,
+            where=where,
+            gib=weights_gib(model, as_float32=on_cpu or dtype == "fp32"),
+            copies=TRAINING_COPIES,
+            note="weights, gradients, Adam",
+        )
+
+    parts = [trained("policy, training", path, policy.actor.fsdp_config.model_dtype)]
+    if config.algorithm.adv_estimator == "gae":
+        parts.append(trained("critic, training", config.critic.model.path, config.critic.fsdp.model_dtype))
+    if _has_reference(config):
+        reference = weights_gib(path, as_float32=on_cpu or policy.ref.fsdp_config.model_dtype == "fp32")
+        # Upstream's FSDP2 keeps a model that is not trained in the host's memory.
+        parts.append(_Part(name="reference", engine=training, where="CPU", gib=reference, note="start weights"))
+    answers = weights_gib(path, as_float32=on_cpu)
+    return [*parts, _Part(name="policy, rollout", engine=policy.rollout.name, where=where, gib=answers)]
+
+
+def _classmate_parts(config: DictConfig, reward: ClassmateRewardModelConfig) -> list[_Part]:
+    servers = MappingFile(reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn)
+    parts = []
+    for one in frozen_classmates(reward):
+        engine, note = resolved_engine(one), Path(one.model).name
+        if engine == "openai":
+            server = servers.find(one.model)
+            note += f" at {server.url if server else 'no server'}"
+            parts.append(_Part(name=one.label, engine=engine, where=_REMOTE, gib=0.0, note=note))
+            continue
+        gib = 0.0 if engine == POLICY else weights_gib(one.model, as_float32=config.trainer.device == "cpu")
+        own = engines([one])
+        parts.append(
+            _Part(
+                name=one.label,
+                engine=_times(engine, own),
+                where=_place(config, own),
+                gib=gib,
+                copies=len(own),
+                note=note,
+            )
+        )
+    return parts
+
+
+def _judge_parts(config: DictConfig, reward: ClassmateRewardModelConfig) -> list[_Part]:
+    running = {one.name: one for one in frozen_judges(reward)}
+    parts = []
+    for spec in reward.judges:
+        own = engines([running[judge_name(spec)]]) if spec.in_run else ()
+        at = f" at {spec.base_url}" if spec.backend == "openai" else ""
+        parts.append(
+            _Part(
+                name="judge" if spec.role == "llm_judge" else "judge, validation",
+                engine=_times(spec.backend, own),
+                where=_place(config, own) if own else _REMOTE,
+                gib=weights_gib(spec.model, as_float32=config.trainer.device == "cpu") if own else 0.0,
+                copies=len(own),
+                note=f"{Path(spec.model).name}{at}",
+            )
+        )
+    return parts
+
+
+def _memory_lines(config: DictConfig, reward: ClassmateRewardModelConfig) -> list[str]:
+    """On the CPU: what is needed against what is there."""
+    rollout = config.actor_rollout_ref.rollout
     # Driver, two of the queue, training ranks, agent workers, one process an engine.
-    backends = [rollout.name, *(engine.backend for engine in running)]
-    processes = 1 if config.debug else 3 + ranks + rollout.agent.num_workers + len(backends)
+    backends = [rollout.name, *(engine.backend for engine in engines(frozen_models(reward)))]
+    processes = 1 if config.debug else 3 + trainer_gpus(config) + rollout.agent.num_workers + len(backends)
     needed = processes * PROCESS_GIB + backends.count("vllm") * VLLM_CPU_GIB + certain_memory_gib(config, reward)
     total, free = memory_gib()
-    lines.append(
+    line = (
         f"memory       about {needed:.1f} GiB needed by {_plural(processes, 'process', 'processes')}; "
         f"{total:.1f} GiB there, {free:.1f} free"
     )
-    if needed > free:
-        lines.append(
-            "warning: memory may not suffice; close other programs, take smaller models, fewer classmates or engine hf"
-        )
-    return lines
+    if needed <= free:
+        return [line]
+    warning = "memory may not suffice; close other programs, take smaller models, fewer classmates or engine hf"
+    return [line, f"warning: {warning}"]
+
+
+def _trainers_place(config: DictConfig) -> str:
+    return "CPU" if config.trainer.device == "cpu" else _plural(trainer_gpus(config), "GPU")
+
+
+def _place(config: DictConfig, own: Sequence[Engine]) -> str:
+    """Where the engines of a model stand."""
+    if not own or not own[0].dedicated:
+        return _trainers_place(config)
+    return "own CPUs" if config.trainer.device == "cpu" else f"own {_plural(own[0].width, 'GPU')}"
+
+
+def _times(backend: str, own: Sequence[Engine]) -> str:
+    return backend + (f" x {len(own)}" if len(own) > 1 else "")
 
 
 def _has_reference(config: Mapping[str, Any]) -> bool:
     """Whether the start weights stay beside the trained ones, for a KL term."""
     return bool(config["actor_rollout_ref"]["actor"]["use_kl_loss"])
-
-
-def _own_place(width: int, on_cpu: bool) -> str:
-    return "own CPUs" if on_cpu else f"own {_plural(width, 'GPU')}"
 
 
 def weights_gib(path: str, *, as_float32: bool) -> float | None:

@@ -17,7 +17,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from verl.classmate.algorithm_config import group_notes, rollout_correction
-from verl.classmate.config import ClassmateRewardModelConfig, RunConfig, SelfPlaySpec, keep_run
+from verl.classmate.config import ClassmateRewardModelConfig, RunConfig, keep_run
 from verl.classmate.seeds import fresh_engine_seed, sends_seed
 from verl.trainer.fork.server import ForkServer
 from verl.trainer.preflight.custom_reward import custom_reward_notes
@@ -82,7 +82,7 @@ def _tell_workers(node: DictConfig, reward: ClassmateRewardModelConfig) -> None:
     )
     if any(spec.backend == "openai" for spec in reward.classmates):
         # They look into no file, which may have changed since.
-        given = [spec for spec in reward.classmates if not isinstance(spec, SelfPlaySpec)]
+        given = [spec for spec in reward.classmates if spec.self_play == "none"]
         node.classmates = [dataclasses.asdict(spec) for spec in given]
 
 

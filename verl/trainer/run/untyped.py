@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import frozen_models
 from verl.trainer.preflight.prompt_lengths import count_fitting
 from verl.trainer.resources.gpu_plan import plan_memory, this_machine
 from verl.trainer.run.checkpoints import latest_step, saved_ranks
@@ -144,7 +145,7 @@ def _gpus(chosen: Choices, reward: ClassmateRewardModelConfig, machine: Machine 
         return
     if there is None:
         return
-    widths = [engine.width for engine in engines(reward) if not engine.dedicated]
+    widths = [engine.width for engine in engines(frozen_models(reward)) if not engine.dedicated]
     widths += [chosen.get(f"{ROLLOUT}.tensor_model_parallel_size") or 1]
     rows = [chosen.get(key) * chosen.get(f"{ROLLOUT}.n") for key in (BATCH, MINI) if chosen.counts(key, f"{ROLLOUT}.n")]
     fitting = (

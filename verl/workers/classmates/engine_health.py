@@ -29,6 +29,11 @@ def hangs(unanswered: int) -> bool:
     return unanswered >= UNANSWERED_LIMIT
 
 
+def why_it_hangs(unanswered: int) -> str | None:
+    """What the answer to a ping says of an engine; None: that it serves."""
+    return f"it let {unanswered} requests in a row run out of time" if hangs(unanswered) else None
+
+
 class Patience:
     """How long the requests of one engine may take, and how many in a row took longer."""
 

@@ -1,9 +1,9 @@
-"""Which engines the classmates and judges of a run have, where each one stands, whether they fit beside the policy.
+"""Which engines the frozen models of a run have, where each one stands, whether they fit beside the policy.
 
 Decision: all of it is pure and follows from the config. So a worker can name an engine without being told, and what
 does not fit is refused before anything starts.
 
-    >>> [engine.name for engine in engines(reward_config)]
+    >>> [engine.name for engine in engines(frozen_models(reward_config))]
     ['classmate_0', 'vllm_server_reward_0_0_classmate1', 'vllm_server_reward_1_0_classmate1']
     >>> resolved_schedule(config, reward_config)
     'streamed'
@@ -13,16 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec, JudgeEngineSpec, SelfPlaySpec
+from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.frozen import FrozenModel, frozen_models
 from verl.utils.device import get_device_name
 
 Schedule = Literal["streamed", "batched"]
 
-POLICY = "policy"
-"""Backend of live self-play: the policy's own rollout servers."""
-
 LOCAL = ("hf", "vllm")
-"""Backends whose engines this run starts."""
+"""Engines that this run starts."""
 
 DEDICATED_CPUS = 2
 """Logical CPUs of each device of a dedicated engine."""
@@ -30,73 +28,70 @@ DEDICATED_CPUS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """One engine of one classmate or judge."""
+    """One engine of one frozen model."""
 
-    classmate: int
-    """Index m of the classmate; judges come after the last one."""
+    frozen: FrozenModel
+    """The model that it runs."""
     replica: int
-    """Counts the engines of the classmate."""
-    spec: ClassmateSpec
-    """The classmate, or a `JudgeEngineSpec`."""
+    """Counts the engines of the model."""
     backend: str
     """`hf` or `vllm`."""
 
     @property
     def name(self) -> str:
         """Name of its Ray actor."""
-        return actor_name(self.classmate, self.spec, self.replica)
+        return actor_name(self.frozen, self.replica)
 
     @property
     def label(self) -> str:
-        """For a person: the classmate, and which of its engines where it has several."""
-        which = f", engine {self.replica}" if self.spec.replicas not in (None, 1) else ""
-        who = "judge" if self.judges else f"classmate {self.classmate}"
-        return f"{who} ({self.spec.model}{which})"
-
-    @property
-    def judges(self) -> bool:
-        """Whether it is a judge's."""
-        return isinstance(self.spec, JudgeEngineSpec)
+        """For a person: the model, and which of its engines where it has several."""
+        which = f", engine {self.replica}" if self.frozen.replicas != 1 else ""
+        return f"{self.frozen.label} ({self.frozen.model}{which})"
 
     @property
     def width(self) -> int:
         """Devices it is spread over."""
-        return (self.spec.tensor_parallel_size or 1) if self.backend == "vllm" else 1
+        return self.frozen.tensor_parallel_size if self.backend == "vllm" else 1
 
     @property
     def dedicated(self) -> bool:
         """Whether it has devices of its own, and never sleeps."""
-        return self.spec.placement == "dedicated"
+        return self.frozen.placement == "dedicated"
 
     def in_policy_pool(self, device: str) -> bool:
         """Whether it stands in the trainer's resource pool; hf engines on the CPU need no place in one."""
         return not self.dedicated and (self.backend == "vllm" or device == "cuda")
 
 
-def resolved_backend(spec: ClassmateSpec) -> str:
-    """`hf`, `vllm`, or `policy` for live self-play: `auto` is vllm on a GPU, else hf."""
-    if isinstance(spec, SelfPlaySpec) and spec.mode == "live":
-        return POLICY
-    if spec.backend not in (None, "auto"):
-        return str(spec.backend)
+def resolved_engine(frozen: FrozenModel) -> str:
+    """Who runs a model: its `engine`, where `auto` is vllm on a GPU, else hf."""
+    if frozen.engine != "auto":
+        return frozen.engine
     return "vllm" if get_device_name() == "cuda" else "hf"
 
 
-def actor_name(index: int, spec: ClassmateSpec, replica: int = 0) -> str:
-    """Name of the Ray actor that answers for engine `replica` of classmate `index`."""
-    if resolved_backend(spec) == "vllm":
-        return f"vllm_server_reward_{replica}_0_classmate{index}"
-    return f"classmate_{index}" + (f"_{replica}" if replica else "")
+def actor_name(frozen: FrozenModel, replica: int = 0) -> str:
+    """Name of the Ray actor that answers for one engine of a model."""
+    if resolved_engine(frozen) == "vllm":
+        return f"vllm_server_reward_{replica}_0_{vllm_suffix(frozen)}"
+    return (frozen.actors or frozen.name).replace("/", "_") + (f"_{replica}" if replica else "")
 
 
-def engines(reward: ClassmateRewardModelConfig) -> tuple[Engine, ...]:
-    """Every engine that the run starts for its classmates and judges, one model after the other."""
-    return tuple(
-        Engine(classmate=index, replica=replica, spec=spec, backend=resolved_backend(spec))
-        for index, spec in enumerate(reward.frozen_models)
-        if resolved_backend(spec) in LOCAL
-        for replica in range(spec.replicas or 1)
+def vllm_suffix(frozen: FrozenModel) -> str:
+    """What upstream's replica puts behind the names of a model's servers."""
+    return (frozen.actors or frozen.name).replace("/", "")
+
+
+def engines(models: Sequence[FrozenModel]) -> tuple[Engine, ...]:
+    """Every engine that the run starts for its frozen models, one model after the other."""
+    started = tuple(
+        Engine(frozen=frozen, replica=replica, backend=resolved_engine(frozen))
+        for frozen in models
+        if resolved_engine(frozen) in LOCAL
+        for replica in range(frozen.replicas)
     )
+    assert len({engine.name for engine in started}) == len(started), "each engine has a name of its own"
+    return started
 
 
 def assign_gpus(pooled: Sequence[Engine], gpus: int) -> list[tuple[int, ...]]:
@@ -114,7 +109,7 @@ def assign_gpus(pooled: Sequence[Engine], gpus: int) -> list[tuple[int, ...]]:
         first = min(range(0, gpus, width), key=lambda start: (round(max(load[start : start + width]), 6), start))
         block = tuple(range(first, first + width))
         for gpu in block:
-            load[gpu] += engine.spec.gpu_memory_utilization or 0.0
+            load[gpu] += engine.frozen.memory_share
         assigned.append(block)
     return assigned
 
@@ -137,7 +132,7 @@ def start_waves(blocks: Sequence[tuple[int, ...]]) -> list[list[int]]:
 
 
 def gpu_memory_share(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, schedule: Schedule) -> float:
-    """The share of the fullest GPU's memory that engines of policy and classmates hold at the same time; 0 on the CPU.
+    """The share of the fullest GPU's memory that engines hold at the same time, the policy's with them; 0 on the CPU.
 
     `streamed`: the policy's and all that stand beside it; `batched`: the largest single one.
     """
@@ -146,17 +141,15 @@ def gpu_memory_share(config: Mapping[str, Any], reward: ClassmateRewardModelConf
     gpus = trainer_gpus(config)
     rollout = config["actor_rollout_ref"]["rollout"]
     policy = float(rollout["gpu_memory_utilization"]) if rollout["name"] == "vllm" else 0.0
-    pooled = [engine for engine in engines(reward) if engine.in_policy_pool("cuda")]
-    beside: list[list[tuple[int, float]]] = [[] for _ in range(gpus)]
+    pooled = [engine for engine in engines(frozen_models(reward)) if engine.in_policy_pool("cuda")]
+    beside: list[list[tuple[str, float]]] = [[] for _ in range(gpus)]
     for engine, block in zip(pooled, assign_gpus(pooled, gpus), strict=True):
         for gpu in block:
-            beside[gpu].append((engine.classmate, engine.spec.gpu_memory_utilization or 0.0))
+            beside[gpu].append((engine.frozen.name, engine.frozen.memory_share))
     if schedule == "streamed":
         return max(policy + sum(share for _, share in here) for here in beside)
-    # Engines of one classmate wake together.
-    largest = [
-        sum(share for m, share in here if m == classmate) for here in beside for classmate in {m for m, _ in here}
-    ]
+    # Engines of one model wake together.
+    largest = [sum(share for other, share in here if other == name) for here in beside for name, _ in here]
     return max([policy, *largest])
 
 
@@ -168,14 +161,14 @@ def resolved_schedule(config: Mapping[str, Any], reward: ClassmateRewardModelCon
     return "streamed" if fits or not reward.classmate_free_cache_engine else "batched"
 
 
-def asked_in_turn(reward: ClassmateRewardModelConfig, schedule: Schedule) -> frozenset[int]:
-    """Classmates and judges that are asked when all rows are written: with `batched` those with colocated engines.
+def taking_turns(reward: ClassmateRewardModelConfig, schedule: Schedule) -> frozenset[str]:
+    """Names of those that are asked when all rows are written: with `batched` the models with colocated engines.
 
     All others are asked row by row, live self-play while the policy is awake.
     """
     if schedule == "streamed":
         return frozenset()
-    return frozenset(engine.classmate for engine in engines(reward) if not engine.dedicated)
+    return frozenset(engine.frozen.name for engine in engines(frozen_models(reward)) if not engine.dedicated)
 
 
 def read_beside_log_probs(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> bool:
@@ -184,10 +177,11 @@ def read_beside_log_probs(config: Mapping[str, Any], reward: ClassmateRewardMode
     So it is where none of them shares the trainer's GPUs, takes turns with others or is the policy itself, and nothing
     needs rewards earlier.
     """
-    on_trainers_gpu = config["trainer"]["device"] != "cpu" and any(not engine.dedicated for engine in engines(reward))
+    colocated = any(not engine.dedicated for engine in engines(frozen_models(reward)))
+    on_trainers_gpu = config["trainer"]["device"] != "cpu" and colocated
     algorithm = config["algorithm"]
     needed_earlier = algorithm["adv_estimator"] == "remax" or algorithm["filter_groups"]["enable"]
-    in_turn = bool(asked_in_turn(reward, resolved_schedule(config, reward)))
+    in_turn = bool(taking_turns(reward, resolved_schedule(config, reward)))
     live = reward.live_classmate is not None
     return bool(reward.classmates) and not (on_trainers_gpu or needed_earlier or in_turn or live)
 
@@ -201,7 +195,7 @@ def dedicated_gpus(reward: ClassmateRewardModelConfig, device: str) -> int:
     """GPUs beside the trainer's; on the CPU the logical ones that vLLM's workers are scheduled by."""
     return sum(
         engine.width
-        for engine in engines(reward)
+        for engine in engines(frozen_models(reward))
         if engine.dedicated and (device == "cuda" or engine.backend == "vllm")
     )
 
@@ -212,7 +206,7 @@ def max_colocate_count(config: Mapping[str, Any], reward: ClassmateRewardModelCo
     Upstream's 3 (training, rollout, one to spare) makes a fourth wait for ever, so classmates in the pool add theirs.
     """
     gpus = trainer_gpus(config)
-    pooled = [engine for engine in engines(reward) if engine.in_policy_pool(config["trainer"]["device"])]
+    pooled = [engine for engine in engines(frozen_models(reward)) if engine.in_policy_pool(config["trainer"]["device"])]
     blocks = assign_gpus(pooled, gpus)
     return 3 + max(sum(gpu in block for block in blocks) for gpu in range(gpus))
 
@@ -222,6 +216,6 @@ def engine_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
     device = config["trainer"]["device"]
     return sum(
         DEDICATED_CPUS * engine.width if engine.dedicated else 1
-        for engine in engines(reward)
+        for engine in engines(frozen_models(reward))
         if not engine.in_policy_pool(device)
     )

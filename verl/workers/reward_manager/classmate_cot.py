@@ -34,7 +34,8 @@ from verl.experimental.reward_loop.reward_manager.base import RawRewardFn, Rewar
 from verl.protocol import DataProto
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier, known_data_sources
 from verl.utils.reward_score.cot_monitor.judges import Judge, make_judge
-from verl.workers.classmate_workers import ClassmateClient, context_length
+from verl.workers.classmates.client import ClassmateClient
+from verl.workers.classmates.engines import context_length
 
 logger = logging.getLogger(__name__)
 

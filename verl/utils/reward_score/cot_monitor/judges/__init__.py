@@ -11,7 +11,8 @@ import math
 from typing import Any
 
 from verl.classmate import templates
-from verl.classmate.config import ClassmateRewardModelConfig, JudgeEngineSpec
+from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.frozen import judge_name
 from verl.classmate.judge_config import JudgeSpec
 from verl.utils.reward_score.cot_monitor.judges.backend import JudgeBackend
 from verl.utils.reward_score.cot_monitor.judges.base import CallSettings, Judge, PromptJudge
@@ -42,7 +43,7 @@ def make_judge(spec: JudgeSpec, config: ClassmateRewardModelConfig, *, client: A
 
         return ScoringJudge(
             client,
-            index=_index(spec, config),
+            name=judge_name(spec),
             tokenizer=_tokenizer(spec, config),
             max_context=config.llm_judge_max_context,
             settings=settings,
@@ -77,19 +78,13 @@ def _backend(spec: JudgeSpec, config: ClassmateRewardModelConfig, client: Any, s
 
     return PoolBackend(
         client,
-        index=_index(spec, config),
+        name=judge_name(spec),
         tokenizer=_tokenizer(spec, config),
         model=spec.model,
         temperature=temperature,
         max_tokens=max_tokens,
         max_context=config.llm_judge_max_context,
     )
-
-
-def _index(spec: JudgeSpec, config: ClassmateRewardModelConfig) -> int:
-    """Place of the judge's engines among those of the run."""
-    models = config.frozen_models
-    return next(i for i, one in enumerate(models) if isinstance(one, JudgeEngineSpec) and one.judge == spec)
 
 
 def _tokenizer(spec: JudgeSpec, config: ClassmateRewardModelConfig) -> Any:

@@ -3,7 +3,7 @@
 One decision: the engine is asked through the `ClassmateClient` that asks the classmates, so that a judge needs no
 machinery of its own; what differs is the prompt, which is one message in the judge's own chat template.
 
-    >>> backend = PoolBackend(client, index=2, tokenizer=tokenizer, model="Qwen/Qwen3-4B", temperature=0.0,
+    >>> backend = PoolBackend(client, name="judge", tokenizer=tokenizer, model="Qwen/Qwen3-4B", temperature=0.0,
     ...                       max_tokens=2048, max_context=32768)
     >>> (await backend.ask("Rate this ...", None)).text
 """
@@ -27,7 +27,7 @@ class PoolBackend:
         self,
         client: Any,
         *,
-        index: int,
+        name: str,
         tokenizer: Any,
         model: str,
         temperature: float | None,
@@ -38,7 +38,7 @@ class PoolBackend:
 
         Args:
             client: the `ClassmateClient` of this process.
-            index: place of the judge in `frozen_models`.
+            name: of the judge among the frozen models of the run.
             tokenizer: the judge's.
             model: its name.
             temperature: None counts as 0.
@@ -46,7 +46,7 @@ class PoolBackend:
             max_context: of prompt and answer together.
         """
         self._client = client
-        self._index = index
+        self._name = name
         self._tokenizer = tokenizer
         self._room = max_context - max_tokens
         self._params = {
@@ -63,7 +63,7 @@ class PoolBackend:
         ids, opened = chat_ids(self._tokenizer, [{"role": "user", "content": prompt}], add_generation_prompt=True)
         if len(ids) > self._room:
             raise CallFailed("refused", f"the prompt has {len(ids)} tokens, llm_judge_max_context leaves {self._room}")
-        reply: Reply = await self._client.complete(self._index, ids, self._params)
+        reply: Reply = await self._client.complete(self._name, ids, self._params)
         if reply.outcome is not Outcome.ok:
             # The client has tried every engine again already.
             kind: FailureKind = "timeout" if reply.outcome is Outcome.timeout else "unreachable"

@@ -3,7 +3,7 @@
 One decision: it is an engine of the run, like the judges that are asked in words; what it says needs no parser, and as
 it costs nothing but its own time, no cache.
 
-    >>> judge = ScoringJudge(client, index=2, tokenizer=tokenizer, max_context=32768, settings=settings)
+    >>> judge = ScoringJudge(client, name="judge", tokenizer=tokenizer, max_context=32768, settings=settings)
     >>> (await judge.score(get_verifier("general_reward"), question, output)).score
     -3.1
 """
@@ -24,10 +24,10 @@ from verl.utils.reward_score.cot_monitor.judges.pool import chat_ids
 class ScoringJudge(Judge):
     """Asks a reward model."""
 
-    def __init__(self, client: Any, *, index: int, tokenizer: Any, max_context: int, settings: CallSettings) -> None:
+    def __init__(self, client: Any, *, name: str, tokenizer: Any, max_context: int, settings: CallSettings) -> None:
         """As `PoolBackend`."""
         self._client = client
-        self._index = index
+        self._name = name
         self._tokenizer = tokenizer
         self._max_context = max_context
         self._calls = Calls(settings)
@@ -45,7 +45,7 @@ class ScoringJudge(Judge):
                 raise CallFailed(
                     "refused", f"{len(ids)} tokens are more than llm_judge_max_context={self._max_context}"
                 )
-            scored: float | Reply = await self._client.score_tokens(self._index, ids)
+            scored: float | Reply = await self._client.score_tokens(self._name, ids)
             if isinstance(scored, Reply):
                 kind: FailureKind = "timeout" if scored.outcome is Outcome.timeout else "unreachable"
                 raise CallFailed(kind, scored.error or scored.outcome.value)

@@ -1,0 +1,156 @@
+"""The frozen models of a run as values: what each one is, who runs it, where it stands, what it is asked for.
+
+One decision: whatever distinguishes one frozen model from another is a field of its value, and engines are addressed by
+its name. So placement, workers and checks know no classmates, judges or self-play, and another kind of frozen model is
+another value in the list.
+
+    >>> [(one.name, one.engine, one.task) for one in frozen_models(reward_config)]
+    [('classmate/0', 'auto', 'generate'), ('classmate/1', 'policy', 'generate'), ('judge', 'hf', 'score')]
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from verl.classmate.config import DEFAULT_SHARE, Backend, ClassmateRewardModelConfig, Placement
+from verl.classmate.judge_config import JudgeDtype, JudgeSpec
+
+POLICY = "policy"
+"""The engine of live self-play: the policy's own rollout servers."""
+
+Task = Literal["generate", "score"]
+Weights = Literal["own", "policy_start", "policy_live"]
+
+_WEIGHTS: dict[str, Weights] = {"none": "own", "frozen": "policy_start", "live": "policy_live"}
+"""By `self_play`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenModel:
+    """A model that the run asks and does not train."""
+
+    name: str
+    """How it is addressed, for instance `classmate/0`; no other frozen model of the run has it."""
+    label: str
+    """For a person, for instance `classmate 0`."""
+    keys: str
+    """What the keys that declare it begin with, for messages: `reward_model.classmates[0].`"""
+    model: str
+    """Path or hub name."""
+    engine: Backend | Literal["policy"] = "auto"
+    """Who runs it: hf or vllm in this run, openai on a server that others started, or the policy's own engines. auto:
+    vllm on a GPU, else hf."""
+    task: Task = "generate"
+    """generate: it answers a prompt; score: it gives a text one number."""
+    weights: Weights = "own"
+    """own: of a model that the run does not train; policy_start: those that the policy starts from; policy_live: the
+    policy's, as they are now."""
+    placement: Placement = "colocated"
+    """Where its engines stand: on the policy's devices or on their own."""
+    replicas: int = 1
+    """Engines that share its requests."""
+    tensor_parallel_size: int = 1
+    """Devices that one engine is spread over, with vllm."""
+    gpu_memory_utilization: float | None = None
+    """Share of a device's memory for each engine; None: nobody said."""
+    dtype: JudgeDtype = "auto"
+    """Number format of its weights; auto: bfloat16 on a GPU, float32 on CPU."""
+    context: int | None = None
+    """Most tokens of a prompt and its answer together; None: a full row of the policy and `max_new_tokens`."""
+    max_new_tokens: int
+    """Most tokens of an answer."""
+    request_timeout: float
+    """Longest time of a request with its retries, in seconds."""
+    required: bool = False
+    """Whether no row has a score without it: then its loss ends the run, else it is left out from there on."""
+    actors: str | None = None
+    """What the names of its Ray actors are made of; None: `name`."""
+
+    @property
+    def is_policy(self) -> bool:
+        """Whether it is the policy's own model, and so has the policy's tokenizer."""
+        return self.weights != "own"
+
+    @property
+    def memory_share(self) -> float:
+        """`gpu_memory_utilization`, or what None stands for."""
+        return self.gpu_memory_utilization or DEFAULT_SHARE
+
+    def context_length(self, *, row_tokens: int) -> int:
+        """`context`, or what None stands for, in tokens.
+
+        Args:
+            row_tokens: of a full row of the policy, prompt and response.
+        """
+        return self.context or row_tokens + self.max_new_tokens
+
+
+def classmate_name(m: int) -> str:
+    """Name of classmate m."""
+    return f"classmate/{m}"
+
+
+def judge_name(spec: JudgeSpec) -> str:
+    """Name of a judge that is an engine of the run."""
+    return "judge" if spec.role == "llm_judge" else "judge/validation"
+
+
+def frozen_models(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]:
+    """All frozen models of a run."""
+    return frozen_classmates(reward) + frozen_judges(reward)
+
+
+def frozen_classmates(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]:
+    """The M classmates; classmate m stands at place m, in the dump too."""
+    generation = reward.classmate_generation_configs
+    models = []
+    for m, spec in enumerate(reward.classmates):
+        engine: Backend | Literal["policy"] = "policy" if spec.self_play == "live" else spec.backend or "auto"
+        models.append(
+            FrozenModel(
+                name=classmate_name(m),
+                label=f"classmate {m}",
+                keys=f"reward_model.classmates[{m}].",
+                model=spec.model,
+                engine=engine,
+                weights=_WEIGHTS[spec.self_play],
+                placement=spec.placement or reward.classmate_placement,
+                replicas=spec.replicas or 1,
+                tensor_parallel_size=spec.tensor_parallel_size or 1,
+                gpu_memory_utilization=spec.gpu_memory_utilization,
+                dtype=reward.classmate_dtype,
+                context=generation.max_model_len,
+                max_new_tokens=generation.max_new_tokens,
+                request_timeout=reward.request_timeout(engine),
+            )
+        )
+    return tuple(models)
+
+
+def frozen_judges(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]:
+    """The judges that are engines of the run."""
+    vllm, placement = reward.classmate_vllm_configs, reward.llm_judge_placement or reward.classmate_placement
+    width = reward.llm_judge_tensor_parallel_size or vllm.tensor_parallel_size
+    running = [judge for judge in reward.judges if judge.in_run]
+    return tuple(
+        FrozenModel(
+            name=judge_name(judge),
+            label="judge",
+            keys="reward_model.llm_judge_",
+            model=judge.model,
+            engine="vllm" if judge.backend == "vllm" else "hf",
+            task="score" if judge.scoring else "generate",
+            placement=placement,
+            replicas=reward.llm_judge_replicas
+            or reward.engines_per_model(placement, width if judge.backend == "vllm" else 1),
+            tensor_parallel_size=width,
+            gpu_memory_utilization=reward.llm_judge_gpu_memory_utilization or vllm.gpu_memory_utilization,
+            dtype=judge.dtype,
+            context=reward.llm_judge_max_context,
+            max_new_tokens=reward.llm_judge_max_tokens,
+            request_timeout=reward.llm_judge_timeout,
+            required=True,
+            # Logs and dumps have always called them so.
+            actors=f"classmate/{place}",
+        )
+        for place, judge in enumerate(running, start=len(reward.classmates))
+    )
