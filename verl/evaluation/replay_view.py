@@ -79,7 +79,9 @@ class View:
             kept = f"{thought.handed_over_tokens}/{row.scored.read.span.cot_length}"
             found = thought.cot_kind in (CotKind.closed, CotKind.plain)
             cells = [
-                *(str(row.number), str(answer.task.extra_info["index"]), str(answer.rollout)),
+                str(row.number),
+                str(answer.task.extra_info["index"]),
+                str(answer.rollout),
                 kept if found else thought.cot_kind.value,
                 " ".join((thought.output or "").split()) or record.main.outcome.value,
                 *map(_number, (rewards.known_base, rewards.classmate_score, rewards.gamma, rewards.known_classmate)),

@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from verl.workers.classmates.engine_health import Patience
+from verl.workers.engine_health import Patience
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 
 MAX_BATCH_TOKENS = 16384

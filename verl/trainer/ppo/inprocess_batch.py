@@ -24,8 +24,17 @@ from verl.utils import tensordict_utils as tu
 
 _NESTED = frozenset(
     {
-        *("prompts", "responses", "response_mask", "loss_mask", "input_ids", "position_ids", "rollout_log_probs"),
-        *("rm_scores", "classmate_mask", "classmate_segments", "actor_mask"),
+        "prompts",
+        "responses",
+        "response_mask",
+        "loss_mask",
+        "input_ids",
+        "position_ids",
+        "rollout_log_probs",
+        "rm_scores",
+        "classmate_mask",
+        "classmate_segments",
+        "actor_mask",
     }
 )
 """Fields of a row with one number per token: nested (B, R), (B, P) or (B, P + R) in a batch."""

@@ -24,9 +24,9 @@ from verl.classmate.frozen import POLICY, FrozenModel, classmate_name, frozen_mo
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
 from verl.classmate.seeds import sends_seed
-from verl.workers.classmates.engine_health import why_it_hangs
 from verl.workers.classmates.placement import actor_name, resolved_engine
 from verl.workers.classmates.remote import RemoteClassmate
+from verl.workers.engine_health import why_it_hangs
 
 RETRIES = 1
 """Times that a request is sent again after the engine, not the request, failed."""

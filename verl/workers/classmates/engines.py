@@ -17,7 +17,7 @@ from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.frozen import FrozenModel, Task
 from verl.classmate.seeds import fresh_engine_seed
 from verl.utils.device import get_device_name
-from verl.workers.classmates.engine_health import Patience
+from verl.workers.engine_health import Patience
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 from verl.workers.rollout.hf_rollout_server.server import HFServer
 from verl.workers.rollout.replica import TokenOutput

@@ -23,7 +23,6 @@ from verl.classmate.frozen import FrozenModel, frozen_classmates, frozen_models
 from verl.classmate.record import RowRecord
 from verl.utils.device import get_device_name
 from verl.utils.ray_utils import auto_await
-from verl.workers.classmates.engine_health import why_it_hangs
 from verl.workers.classmates.engines import context_length
 from verl.workers.classmates.members import RESTART_TIMEOUT_S, Failure, Member, last_line
 from verl.workers.classmates.placement import (
@@ -36,6 +35,7 @@ from verl.workers.classmates.placement import (
 )
 from verl.workers.classmates.remote import RemoteWatch
 from verl.workers.classmates.start import EngineStarter, trainer_pool
+from verl.workers.engine_health import why_it_hangs
 
 
 class ClassmateGroup:

@@ -28,7 +28,7 @@ from verl.classmate.reply import Reply
 from verl.utils.model_servers import mapping as classmate_mapping
 from verl.utils.model_servers.mapping import MappingFile, Server
 from verl.utils.model_servers.openai_http import ServerFailed, backoff_s, connections, error_message, json_object, post
-from verl.workers.classmates.engine_health import Patience, hangs
+from verl.workers.engine_health import Patience, hangs
 
 logger = logging.getLogger(__name__)
 

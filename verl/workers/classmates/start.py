@@ -17,10 +17,10 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.plugin.platform import get_platform
-from verl.workers.classmates.engine_health import CONCURRENT_CALLS
 from verl.workers.classmates.engines import ENGINE_CLASSES, hf_engine_config, vllm_rollout_config
 from verl.workers.classmates.members import Member, own_processes
 from verl.workers.classmates.placement import DEDICATED_CPUS, Engine, vllm_suffix
+from verl.workers.engine_health import CONCURRENT_CALLS
 
 
 class EngineStarter:

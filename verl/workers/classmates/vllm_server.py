@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from verl.workers.classmates.engine_health import CONCURRENT_CALLS, Patience
+from verl.workers.engine_health import CONCURRENT_CALLS, Patience
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
 

@@ -12,7 +12,7 @@ from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
 from verl.workers.classmates import client as classmate_client
 from verl.workers.classmates.client import ClassmateClient
-from verl.workers.classmates.engine_health import UNANSWERED_LIMIT, Patience, hangs
+from verl.workers.engine_health import UNANSWERED_LIMIT, Patience, hangs
 from verl.workers.rollout.replica import TokenOutput
 
 PROMPT = [7, 8]
