@@ -313,7 +313,9 @@ def main(arguments: Sequence[str]) -> int:
     comparing.add_argument("--apart-from", nargs="*", default=(), help="keys of rows and metrics to leave out")
     given = parser.parse_args(arguments)
     if given.command == "record":
-        record(given.folder.resolve(), build_world(given.world.resolve()), only=given.only)
+        # Built anew wherever the code that makes it has changed, it would be another one in each record.
+        world = World(folder=given.world.resolve())
+        record(given.folder.resolve(), world if world.policy.exists() else build_world(world.folder), only=given.only)
         return 0
     return 1 if compare(given.before, given.after, apart_from=given.apart_from) else 0
 
