@@ -179,7 +179,7 @@ class ClassmateCotRewardConfig:
 
     @property
     def tests_main_answer(self) -> bool:
-        """Whether anything hangs on the main answer's being correct."""
+        """Whether anything depends on the main answer's being correct."""
         when_correct = self.classmate_advantage_clamp == "non_neg_adv_when_main_correct"
         return when_correct or self.use_classmate_main_cond.endswith("when_main_incorrect")
 

@@ -31,10 +31,10 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
     """Classmates that are out of the run; set by the trainer."""
 
     read_later: bool = False
-    """Whether the trainer judges the rows (schedule `batched`); set by the trainer."""
+    """Whether the trainer has the rows read (schedule `batched`); set by the trainer."""
 
     read_beside: bool = False
-    """Whether training rows are judged while the trainer goes on, which takes their `rewards`; set by the trainer."""
+    """Whether training rows are read while the trainer goes on, which takes their `rewards`; set by the trainer."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -53,7 +53,7 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
         super().generate_sequences(prompts)
 
     def rewards(self) -> dict[str, dict[str, Any]]:
-        """By key, the `reward_fields` of the step's rows; waits until the last of them is judged."""
+        """By key, the `reward_fields` of the step's rows; waits until the last of them is scored."""
         found: dict[str, dict[str, Any]] = {}
         for part in ray.get([worker.rewards.remote() for worker in self.agent_loop_workers]):
             found |= part

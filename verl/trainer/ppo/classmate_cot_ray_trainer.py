@@ -217,7 +217,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
 
     def _generate_classmate_continuations(self, batch: KVBatchMeta) -> list[dict[str, Any]]:
         """Schedule `batched`: shows the batch to one classmate after the other; what is added to each row."""
-        assert self.classmates is not None, "rows are judged here only where engines take turns"
+        assert self.classmates is not None, "rows are read here only where engines take turns"
         return batched.reward_rows(batch, self._row_pipeline, self.reward_config, self.classmates)
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, *args: Any, **kwargs: Any) -> KVBatchMeta:

@@ -1,4 +1,4 @@
-"""Which passes a step has, and where its rows are judged: what follows from the config and is the same in every step.
+"""Which passes a step has, and where its rows are read: what follows from the config and is the same in every step.
 
 Decision: both trainers ask here, so that `debug=true` leaves out what the run on Ray leaves out.
 
@@ -37,12 +37,12 @@ class Passes:
 
     @functools.cached_property
     def reads_batches(self) -> bool:
-        """Whether the trainer judges rows, all at once while the policy sleeps, and not who makes them."""
+        """Whether the trainer has rows read, all at once while the policy sleeps, and not who makes them."""
         return bool(taking_turns(self._reward, resolved_schedule(self._config, self._reward)))
 
     @functools.cached_property
     def reads_beside(self) -> bool:
-        """Whether training rows are judged while log-probs of the policy or the reference are computed, if any are."""
+        """Whether training rows are read while log-probs of the policy or the reference are computed, if any are."""
         rows = self._config.data.train_batch_size * self._config.actor_rollout_ref.rollout.n
         computed = need_reference_policy(self._config) or self._needs_old_log_probs(rows)
         return self._trains_with_classmates and computed and read_beside_log_probs(self._config, self._reward)

@@ -211,7 +211,7 @@ def start_agent_loops(
     Args:
         config: of the run.
         clients: what the manager's class is made with beside the config: clients of engines, and reward workers.
-        passes: where rows are judged.
+        passes: where rows are read.
         classmates: those that are out of the run are not asked.
     """
     manager_cls: Any = load_class_from_fqn(

@@ -81,7 +81,7 @@ class StepRecorder:
         metrics.update(main_model_lengths(metrics))
         metrics.update(judge_metrics(records))
         metrics["training/rows_lost"] = float(self.rows_lost)
-        # Where rows are judged beside the log-probs, the trainer has timed how long it waited.
+        # Where rows are read beside the log-probs, the trainer has timed how long it waited.
         metrics.setdefault("timing_s/classmate_cot", _time_after_last_response(extra_fields))
         if classmates is not None:
             metrics["classmate/restarts"] = float(classmates.restarts)
