@@ -56,6 +56,17 @@ def test_validation_rows_are_known_by_their_missing_uid() -> None:
     assert RowRecord.from_json(row.to_json()).answer == replace(row.answer, prompt_ids=[1])
 
 
+def test_validation_rows_sort_in_the_order_of_the_data() -> None:
+    def row(source: str, index: int, rollout: int) -> RowRecord:
+        task = replace(TASK, data_source=source, extra_info={"index": index})
+        return replace(record(), answer=answer_to(task, rollout=rollout))
+
+    given = [("b", 1, 0), ("a", 10, 1), ("a", 10, 0), ("a", 9, 0)]
+    rows = sorted((row(*one) for one in given), key=lambda one: one.place)
+    order = [(one.answer.task.data_source, one.answer.task.extra_info["index"], one.answer.rollout) for one in rows]
+    assert order == [("a", 9, 0), ("a", 10, 0), ("a", 10, 1), ("b", 1, 0)]
+
+
 def test_rewards_that_say_nothing_are_null_in_the_line() -> None:
     row = record()
     nothing = replace(row.rewards, main_valid=False, classmate_valid=False, gamma=math.nan, base_reward=0.0)

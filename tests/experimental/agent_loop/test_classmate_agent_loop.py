@@ -22,7 +22,7 @@ from tensordict import NonTensorStack, TensorDict
 from tests.classmate.template_families import FAMILIES
 from tests.classmate.toy_tokenizers import TOKENIZERS
 from tests.run_config import run_config, save_tokenizers
-from verl.classmate.config import from_mapping
+from verl.classmate.config import from_mapping, this_run
 from verl.classmate.outcome import Outcome
 from verl.classmate.record import asked_from_json
 from verl.classmate.reply import Reply
@@ -128,7 +128,7 @@ def loop_of(config: DictConfig, policy: Policy) -> ClassmateAgentLoop:
     """The loop as a worker makes it; within a running event loop."""
     tokenizer = TOKENIZERS["byte_bpe"]()
     return ClassmateAgentLoop(
-        judge=row_pipeline(config, tokenizer, policy),
+        pipeline=row_pipeline(config, tokenizer, policy),
         trainer_config=DictConfigWrap(config),
         server_manager=policy,
         tokenizer=tokenizer,
@@ -385,11 +385,11 @@ def test_vllm_is_asked_without_seeds(tmp_path: Path) -> None:
 def test_without_a_whole_thought_nobody_is_asked(config: DictConfig, text: str, outcome: Outcome) -> None:
     row = run(config, text)
     assert row.classmates.requests == []
-    assert not row.output.judged.scores.classmate_valid
+    assert not row.output.scored.scores.classmate_valid
     assert {s["outcome"] for c in row.record["classmates"] for s in c["samples"]} == {outcome.value}
     assert all(s["score"] is None for c in row.record["classmates"] for s in c["samples"])
     assert row.record["final_reward"] == row.record["base_reward"]
-    assert sum(row.output.judged.mask) == 0
+    assert sum(row.output.scored.mask) == 0
 
 
 @pytest.mark.parametrize("outcome", [Outcome.timeout, Outcome.engine_error, Outcome.excluded])
@@ -510,7 +510,7 @@ def policy_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str
     monkeypatch.setattr(ClassmateAgentLoopWorker.__mro__[1], "__init__", upstream)
     worker = ClassmateAgentLoopWorker()
     loop = worker._agent_loop
-    loop.judge.asker.client = Classmates({})
+    loop.pipeline.asker.client = Classmates({})
     chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": QUESTION}]
     columns = {
         "raw_prompt": chat,
@@ -557,5 +557,5 @@ def test_no_row_is_dropped_where_a_template_refuses_system_text(tmp_path: Path, 
     config = composed(save_tokenizers(tmp_path, CLASSMATES), "reward_model.chat_date=2026-01-02")
     own = copy.copy(TOKENIZERS["byte_bpe"]())
     own.chat_template = FAMILIES[family].template
-    tokenizer = run_tokenizer(own, config)
+    tokenizer = run_tokenizer(own, this_run(config).reward)
     assert len(RLHFDataset([str(tmp_path / "train.parquet")], tokenizer, config.data)) == 4

@@ -1,30 +1,21 @@
 """Means over the rows of a validation, and the start that makes up for one."""
 
-import json
 import math
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-from verl.trainer.ppo.validation import make_up_for_validation, take_records, validation_means
+from verl.classmate.metrics import validation_metrics
+from verl.trainer.ppo.validation import make_up_for_validation
 from verl.trainer.run.folder import RunFolder
 
 
 def test_means_are_over_the_rows_that_count() -> None:
     columns = {"main_model_reward": [1.0, 0.0, math.nan], "reward": [1.0, 0.0, 0.0], "kind": ["a", "b", "c"]}
-    found = validation_means(["x", "x", "x"], columns, n=4)
+    found = validation_metrics(["x", "x", "x"], columns, samples=4)
     assert found == {"val-core/x/main_model_reward/mean@4": 0.5, "val-core/x/reward/mean@4": 0.5}
     assert columns["reward"] == [1.0, 0.0, 0.0], "upstream's own"
-
-
-def test_records_come_in_the_order_of_the_data() -> None:
-    given = [("b", 1, 0), ("a", 10, 1), ("a", 10, 0), ("a", 9, 0)]
-    lines = [json.dumps({"data_source": source, "index": index, "rollout": n}) for source, index, n in given]
-    columns = {"record": lines, "score": [0.0] * 4}
-    order = [(row["data_source"], row["index"], row["rollout"]) for row in take_records(columns)]
-    assert order == [("a", 9, 0), ("a", 10, 0), ("a", 10, 1), ("b", 1, 0)]
-    assert list(columns) == ["score"]
 
 
 @pytest.mark.parametrize(
