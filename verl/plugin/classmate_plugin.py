@@ -48,6 +48,19 @@ def _policy_engine(module: ModuleType) -> None:
         register(PolicyEngine)
 
 
+def _seeded_weights(module: ModuleType) -> None:
+    """What a checkpoint lacks, a critic's head or adapters, is drawn from the engine's `seed`; torch's generator, from
+    which upstream draws it, starts from another number in every process."""
+    upstream = module.FSDPEngine.initialize  # type: ignore[attr-defined]
+
+    @functools.wraps(upstream)
+    def initialize(self: Any) -> None:
+        module.torch.manual_seed(self.engine_config.seed or 0)  # type: ignore[attr-defined]
+        upstream(self)
+
+    module.FSDPEngine.initialize = initialize  # type: ignore[attr-defined]
+
+
 def _own_log_probs(module: ModuleType) -> None:
     from verl.trainer.ppo.one_update import with_own_log_probs
 
@@ -123,6 +136,7 @@ def register(after_import: Callable[[str, Hook], None]) -> None:
     after_import("verl.workers.engine.fsdp.transformer_impl", _on_cpu("unpinned_offload"))
     after_import("verl.workers.engine.fsdp.transformer_impl", _on_cpu("value_engine"))
     after_import("verl.workers.engine.fsdp.transformer_impl", _policy_engine)
+    after_import("verl.workers.engine.fsdp.transformer_impl", _seeded_weights)
     after_import("verl.workers.utils.losses", _own_log_probs)
     after_import("verl.utils.torch_functional", _log_probs_in_parts)
     after_import("verl.utils.tensordict_utils", _one_mini_batch)
