@@ -78,7 +78,7 @@ def read_all(rows: Rows, kind: str) -> int:
     from verl.classmate.config import DEFAULT_MARKERS, ClassmateCotRewardConfig
     from verl.classmate.views import row_views
 
-    config = ClassmateCotRewardConfig(classmate_reward_type=kind)  # type: ignore[arg-type]
+    config = ClassmateCotRewardConfig(classmate_reward_type=kind)
     handed_over = 0
     for i, (messages, ids) in enumerate(zip(rows.messages, rows.responses, strict=True)):
         span = cot.locate(ids, rows.policy, DEFAULT_MARKERS)

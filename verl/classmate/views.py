@@ -46,7 +46,7 @@ def row_views(
         partner: the other question, for `help_other_*`.
     """
     chat = tuple(messages)
-    if config.classmate_reward_type.startswith("help_other"):
+    if config.reward_type.shown == "example":
         return _example_view(span, len(response_ids), chat, config, partner)
     kepts = [keep(span, response_ids, tokenizer, spec) for spec in _keep_specs(config, seed, validate)]
     kepts = [kept for i, kept in enumerate(kepts) if i == 0 or kept.mask.sum() < kepts[i - 1].mask.sum()]
@@ -57,7 +57,7 @@ def row_views(
     # All alike, or else what they are compared in would not be the thought alone.
     close = _close(first, config)
     views = [View(messages=chat, thought=kept.text, close=close) for kept in kepts]
-    if config.compares_with_question_alone:
+    if config.reward_type.compares_with_question_alone:
         views.append(View(messages=chat, thought="", close=close))
     return Shown(
         outcome=outcome,
@@ -83,10 +83,9 @@ def derangement(n: int, seed: int) -> list[int]:
 def partner_of(answer: Answer, config: ClassmateCotRewardConfig) -> Task | None:
     """The other question that the classmates answer about a row, if they do.
 
-    With `help_other_similar_questions` the row brings it along (`paired_similar_q`, `paired_similar_q_gt`), with
-    `help_other_questions` the batch has paired it.
+    Either the row brings it along (`paired_similar_q`, `paired_similar_q_gt`), or the batch has paired it.
     """
-    if config.classmate_reward_type != "help_other_similar_questions":
+    if config.reward_type.partner != "row":
         return answer.partner
     task = answer.task
     question = task.reward_model.get("paired_similar_q")
@@ -122,7 +121,7 @@ def _example_view(
 
 def _keep_specs(config: ClassmateCotRewardConfig, seed: int, validate: bool) -> list[KeepSpec]:
     """What is handed over, fullest first."""
-    if not config.cuts_at_random:
+    if not config.reward_type.cuts_at_random:
         return [config.keep]
     low, high = config.main_cot_keep_rate_min, config.main_cot_keep_rate_max
     count = config.segments or 1

@@ -169,7 +169,8 @@ class View:
             out.line(f"r           = {_number(scores.base_reward)}   ({how})")
         _judge(out, main.judge)
         if scores.outcomes:
-            difference = ", with the CoT minus the question alone" if config.compares_with_question_alone else ""
+            compares = config.reward_type.compares_with_question_alone
+            difference = ", with the CoT minus the question alone" if compares else ""
             for m, scores_S in enumerate(scores.scores_VMS.swapaxes(0, 1)):
                 parts = "; ".join(" ".join(_number(x) for x in view_S) for view_S in scores_S)
                 views = ", views one after the other" if len(scores_S) > 1 else ""

@@ -150,7 +150,7 @@ class ClassmateAsker:
     ) -> tuple[Continuation, ...]:
         config, view = self.reward.classmate_cot_reward_configs, row.shown.views[v]
         assert prompt.ids is not None, "a prompt that does not fit is not asked"
-        alone = config.compares_with_question_alone and v == len(row.shown.views) - 1
+        alone = config.reward_type.compares_with_question_alone and v == len(row.shown.views) - 1
         if alone:
             # All rows of a prompt are compared with the same answers; whether the thought is closed may differ.
             seeds = self._seeds(row, m, first=0 if view.close else row.samples, rollout=_ALL_ROLLOUTS)
