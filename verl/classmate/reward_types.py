@@ -1,8 +1,8 @@
 """The reward types: what the classmates are shown of a row, and what their scores are compared with.
 
-One decision: a reward type is a value with a name, and whoever depends on it asks the value. A new type that combines
-what is here is one line in `REWARD_TYPES`; how a CoT is cut in a new way is written in `views.py`. What each type means
-is told under `ClassmateCotRewardConfig.classmate_reward_type`.
+One decision: a reward type is a value with a name, and whoever depends on it asks the value. A new type is one line in
+`REWARD_TYPES`; a new way to show a row is one more value of `shown`, which `views.py` follows. What each type means is
+told under `ClassmateCotRewardConfig.classmate_reward_type`.
 
     >>> REWARD_TYPES["remove_wo_cot"].compares_with_question_alone
     True
