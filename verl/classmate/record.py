@@ -56,7 +56,7 @@ class RowRecord:
     handed_over_tokens: int
     """Tokens of it."""
     output: str | None
-    """What was scored; None if the thought was not closed."""
+    """What was scored; None if the CoT was not closed."""
     main: Verdict
     """What the verifier made of that."""
     asked: tuple[Asked, ...]

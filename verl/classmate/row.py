@@ -1,7 +1,7 @@
 """One row from the policy's answer to its rewards: what each stage adds to it, all carriers in one file.
 
     Task, Answer        what was asked, and what the policy wrote
-    ReadRow             the answer with its thought found (`CotSpan`) and cut, and what the classmates are shown of it
+    ReadRow             the answer with its CoT found (`CotSpan`) and cut, and what the classmates are shown of it
     Verdict             what the verifier made of the main output
     Continuation, Asked what one classmate said
     RowScores           the rewards, and the numbers that led to them
@@ -91,24 +91,24 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReadRow:
-    """An answer whose thought was found and cut, and how it is put to every classmate: in V views, which differ in
-    nothing but the thought that is shown."""
+    """An answer whose CoT was found and cut, and how it is put to every classmate: in V views, which differ in nothing
+    but what is shown of the CoT."""
 
     answer: Answer
     """As it came, with the partner that it has."""
     span: CotSpan
-    """Where the thought is, in the answer's last turn."""
+    """Where the CoT is, in the answer's last turn."""
     outcome: Outcome = Outcome.ok
     """`ok`, or why nobody is asked about the row."""
     thoughts: tuple[str | None, ...] = ()
-    """(V,) what stands in the classmate's thought, fullest first; empty text: the question alone; None: no thought is
-    opened for it. No views if nobody is asked."""
+    """(V,) what stands in the classmate's thought block, fullest first; empty text: the question alone; None: no block
+    is opened for it. There are no views if nobody is asked."""
     chat: tuple[Mapping[str, Any], ...] = ()
     """The chat that they answer; an assistant turn with the content `prompts.EXAMPLE` stands for `example`."""
     example: str | None = None
     """The main model's whole response, as an earlier turn of the chat."""
     close: bool = False
-    """Whether the thought is closed for every classmate; `prompts.closes` says it for one."""
+    """Whether the CoT is closed for every classmate; `prompts.closes` says it for one."""
     mask: np.ndarray
     """(R,) int64: 1 on the tokens that the first view hands over."""
     segments: np.ndarray

@@ -52,7 +52,7 @@ def read_row(answer: Answer, span: CotSpan, tokenizer: Any, config: ClassmateCot
         outcome=outcome,
         thoughts=tuple(thoughts) if outcome is Outcome.ok else (),
         chat=tuple(answer.messages),
-        # Of all views alike, or else what they are compared in would not be the thought alone.
+        # All views are closed alike, so that they differ in the CoT alone.
         close=_close(first, config),
         mask=answer.in_response(first.mask),
         segments=answer.in_response(_segments(kepts) if config.segments else first.mask * 0),

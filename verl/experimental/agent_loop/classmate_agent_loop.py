@@ -75,7 +75,7 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
 
 
 def partners(prompts: TensorDict, reward: ClassmateRewardModelConfig, *, validate: bool) -> list[str]:
-    """For each prompt the other one that the reward type pairs it with, as JSON; empty if there is none.
+    """The partner of each prompt, where the reward type pairs those of the batch, as JSON; empty if there is none.
 
     Validation pairs the same questions at every step, so that its curve has no noise of its own.
     """
