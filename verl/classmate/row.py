@@ -104,7 +104,8 @@ class ReadRow:
     """(V,) what stands in the classmate's thought block, fullest first; empty text: the question alone; None: no block
     is opened for it. There are no views if nobody is asked."""
     chat: tuple[Mapping[str, Any], ...] = ()
-    """The chat that they answer; an assistant turn with the content `prompts.EXAMPLE` stands for `example`."""
+    """The chat that the classmates answer; an assistant turn with the content `prompts.EXAMPLE` stands for
+    `example`."""
     example: str | None = None
     """The main model's whole response, as an earlier turn of the chat."""
     close: bool = False
