@@ -76,26 +76,37 @@ def read_all(rows: Rows, kind: str) -> int:
     """All rows from token ids to the classmate's prompts, as `RowPipeline` does it; returns the tokens handed over."""
     from verl.classmate import cot, prompts
     from verl.classmate.config import DEFAULT_MARKERS, ClassmateCotRewardConfig
-    from verl.classmate.views import row_views
+    from verl.classmate.row import Answer, Task
+    from verl.classmate.views import read_row
 
-    config = ClassmateCotRewardConfig(classmate_reward_type=kind)  # type: ignore[arg-type]
+    config, task = ClassmateCotRewardConfig(classmate_reward_type=kind), Task(data_source="", reward_model={})
     handed_over = 0
     for i, (messages, ids) in enumerate(zip(rows.messages, rows.responses, strict=True)):
         span = cot.locate(ids, rows.policy, DEFAULT_MARKERS)
-        shown = row_views(span, ids, rows.policy, messages, config, seed=i, validate=False)
-        for view in shown.views:
+        answer = Answer(
+            messages=messages,
+            prompt_ids=(),
+            response_ids=ids,
+            task=task,
+            uid=None,
+            step=0,
+            rollout=0,
+            validate=False,
+        )
+        row = read_row(answer, span, rows.policy, config, seed=i)
+        for thought in row.thoughts:
             prompt = prompts.build(
-                view.messages,
-                view.thought,
+                row.chat,
+                thought,
                 rows.classmate,
                 markers=DEFAULT_MARKERS,
                 classmate_markers=None,
-                close=view.close,
+                close=row.close,
                 max_len=1 << 20,
                 template_kwargs={"enable_thinking": True},
             )
             assert prompt.ids is not None
-        handed_over += int(shown.mask.sum())
+        handed_over += int(row.mask.sum())
     return handed_over
 
 

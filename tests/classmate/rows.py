@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from verl.classmate.cot import CotKind, CotSpan
 from verl.classmate.outcome import Outcome
-from verl.classmate.record import RowRecord, Thought
-from verl.classmate.row import Answer, Asked, Continuation, ReadRow, Rewards, Task, Verdict, View
+from verl.classmate.record import RowRecord
+from verl.classmate.row import Answer, Asked, Continuation, ReadRow, Task, Verdict
 
 SPAN = CotSpan(kind=CotKind.closed, text="abc", cot="a", cot_char=0, start=1, end=6, output="c", output_start=7,
                output_end=9, skip_special=True)  # fmt: skip
@@ -42,8 +40,8 @@ def read_row(
 ) -> ReadRow:
     """A row that was shown in so many views."""
     read = ReadRow.unshown(answer_to(task, partner=partner), span)
-    view = View(messages=({"role": "user", "content": task.question},), thought="a", close=True)
-    return replace(read, shown=replace(read.shown, views=(view,) * views), samples=samples)
+    chat = ({"role": "user", "content": task.question},)
+    return replace(read, thoughts=("a",) * views, chat=chat, close=True, samples=samples)
 
 
 def asked(continuations: Sequence[Continuation], *, model: str = "m", views: int = 1) -> Asked:
@@ -53,33 +51,26 @@ def asked(continuations: Sequence[Continuation], *, model: str = "m", views: int
 
 def record(*classmates: Sequence[Continuation], main: Verdict | None = None) -> RowRecord:
     """A row of a dump, with what each classmate said."""
-    rewards = Rewards(
-        base_reward=1.0,
-        main_valid=True,
-        classmate_score=1.0,
-        gamma=1.0,
-        classmate_reward=1.0,
-        classmate_valid=True,
-        final_reward=2.0,
-        consistency_reward=0.0,
-        consistency_valid=False,
-        segment_rewards_K=np.zeros(0),
-    )
-    thought = Thought(
+    return RowRecord(
+        answer=answer_to(),
         response=SPAN.text,
+        transcript=None,
         cot=SPAN.cot,
         cot_kind=SPAN.kind,
         kept_cot="a",
         keep_rate=1.0,
-        output=SPAN.output,
         handed_over_tokens=5,
-        transcript=None,
-    )
-    return RowRecord(
-        answer=answer_to(),
-        thought=thought,
+        output=SPAN.output,
         main=main or Verdict(outcome=Outcome.ok, score=1.0),
         asked=tuple(asked(items, model=f"m{m}") for m, items in enumerate(classmates)),
-        rewards=rewards,
+        base_reward=1.0,
+        classmate_score=1.0,
+        gamma=1.0,
+        classmate_reward=1.0,
+        final_reward=2.0,
+        main_valid=True,
+        classmate_valid=True,
+        consistency_reward=None,
+        segment_rewards=(),
         follows_hint=0.0,
     )

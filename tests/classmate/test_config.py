@@ -297,7 +297,9 @@ def test_config_adds_no_heavy_import() -> None:
 )
 def test_what_follows_from_a_reward_type(kind: str, random: bool, alone: bool, segments: int) -> None:
     config = from_mapping(reward_options(classmate_reward_type=kind, step_wise_segments=3)).classmate_cot_reward_configs
-    assert (config.cuts_at_random, config.compares_with_question_alone, config.segments) == (random, alone, segments)
+    reward_type = config.reward_type
+    cut, compared = reward_type.cuts_at_random, reward_type.compares_with_question_alone
+    assert (cut, compared, config.segments) == (random, alone, segments)
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,23 @@
 """A row's line in the dump: what is written is what is read, and another version's line is refused in one line."""
 
 import json
-import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.classmate.rows import TASK, answer_to, asked, record
+from tests.classmate.rows import TASK, answer_to, asked, read_row, record
+from verl.classmate.config import ClassmateCotRewardConfig
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import Judgement
 from verl.classmate.outcome import Outcome
-from verl.classmate.record import SCHEMA, Advantage, RowRecord, asked_from_json, asked_to_json
+from verl.classmate.record import SCHEMA, RowRecord, asked_from_json, asked_to_json
+from verl.classmate.reward_scale import RewardScale
 from verl.classmate.row import Continuation, Task, Verdict
+from verl.classmate.scoring import RewardRules, score_row
 
+BINARY = RewardScale(direction="maximize", low=0.0, high=1.0, threshold=0.5)
 JUDGED = Judgement(outcome=Outcome.ok, score=3.0, explanation="fine", requests=2, prompt_tokens=7)
 FAILED = Judgement(outcome=Outcome.timeout, failure="timeout", error="no answer", requests=5)
 ANSWERS = (
@@ -32,10 +35,15 @@ def full() -> RowRecord:
     return replace(
         row,
         answer=answer_to(partner=partner, turns=((0, 3), (5, 10)), prompt_ids=list(range(30))),
-        thought=replace(row.thought, transcript="abc", cot=None),
+        transcript="abc",
+        cot=None,
         asked=(asked(ANSWERS, views=2), asked([], model="other")),
-        rewards=replace(row.rewards, base_reward=-0.0, segment_rewards_K=np.array([0.25, math.nan])),
-        advantage=Advantage(elsewhere=0.5, on_cot=None, on_segments=(1.0, None)),
+        base_reward=-0.0,
+        segment_rewards=(0.25, None),
+        has_advantage=True,
+        advantage=0.5,
+        advantage_on_cot=None,
+        advantage_on_segments=(1.0, None),
     )
 
 
@@ -43,9 +51,9 @@ def test_what_is_written_is_read() -> None:
     for row in (record(), full()):
         again = RowRecord.from_json(row.to_json())
         assert again.to_json() == row.to_json()
-        assert (again.asked, again.main, again.thought) == (row.asked, row.main, row.thought)
-        assert (again.advantage, again.answer.task) == (row.advantage, row.answer.task)
-        assert (again.answer.partner, again.answer.turns) == (row.answer.partner, row.answer.turns)
+        changed = [name for name, value in vars(row).items() if name != "answer" and getattr(again, name) != value]
+        assert changed == []
+        assert replace(again.answer, prompt_ids=[]) == replace(row.answer, prompt_ids=[])
         assert again.judgements == row.judgements
     assert "-0.0" in full().to_json(), "to the last bit"
     assert RowRecord.from_json(full().to_json()).answer.prompt_ids == list(range(14, 30)), "its end"
@@ -68,13 +76,16 @@ def test_validation_rows_sort_in_the_order_of_the_data() -> None:
 
 
 def test_rewards_that_say_nothing_are_null_in_the_line() -> None:
-    row = record()
-    nothing = replace(row.rewards, main_valid=False, classmate_valid=False, gamma=math.nan, base_reward=0.0)
-    line = replace(row, rewards=nothing).as_dict()
+    unscored = Continuation(sample=0, outcome=Outcome.timeout)
+    rules = RewardRules(config=ClassmateCotRewardConfig(), scale=BINARY, classmate_scale=BINARY, weights=(1.0,))
+    scored = score_row(read_row(), Verdict(outcome=Outcome.judge_error), [asked([unscored])], rules)
+    assert scored.scores.base_reward == scored.scores.classmate_reward == 0.0, "as numbers in tensors must be"
+    line = RowRecord.of(scored).as_dict()
     names = ("base_reward", "classmate_reward", "final_reward", "gamma", "consistency_reward")
     assert [line[name] for name in names] == [None] * 5
-    again = RowRecord.from_json(json.dumps(line)).rewards
-    assert (again.main_valid, again.base_reward, again.known_base, again.known_final) == (False, 0.0, None, None)
+    assert (line["main_valid"], line["classmate_valid"], line["classmate_score"]) == (False, False, None)
+    again = RowRecord.from_json(json.dumps(line))
+    assert (again.main_valid, again.base_reward, again.final_reward) == (False, None, None)
 
 
 def test_lines_from_before_the_schema_are_read() -> None:

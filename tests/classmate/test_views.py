@@ -14,9 +14,9 @@ from verl.classmate.config import ClassmateCotRewardConfig
 from verl.classmate.cot import CotMarkers, CotSpan, locate
 from verl.classmate.outcome import Outcome
 from verl.classmate.prompts import EXAMPLE
-from verl.classmate.row import Shown, Task
+from verl.classmate.row import ReadRow, Task
 from verl.classmate.seeds import request_seed, row_key
-from verl.classmate.views import derangement, partner_of, row_views
+from verl.classmate.views import derangement, partner_of, read_row
 
 THINK = CotMarkers(start="<think>", end="</think>")
 QUESTION = ({"role": "user", "content": "How many apples?"},)
@@ -45,20 +45,20 @@ def show(
     partner: Task | None = None,
     plain: bool = False,
     **options,
-) -> Shown:
+) -> ReadRow:
     """The views of a response with `ClassmateCotRewardConfig(**options)`."""
     config = ClassmateCotRewardConfig(**options)
     span = spanned(text, name, plain=plain)
-    ids = ids_of(text, name)
-    return row_views(span, ids, TOKENIZERS[name](), QUESTION, config, seed=seed, validate=validate, partner=partner)
+    answer = answer_to(messages=QUESTION, response_ids=ids_of(text, name), validate=validate, partner=partner)
+    return read_row(answer, span, TOKENIZERS[name](), config, seed=seed)
 
 
-def thoughts(shown: Shown) -> list[str | None]:
-    return [view.thought for view in shown.views]
+def thoughts(shown: ReadRow) -> list[str | None]:
+    return list(shown.thoughts)
 
 
-def closed(shown: Shown) -> list[bool]:
-    return [view.close for view in shown.views]
+def closed(shown: ReadRow) -> list[bool]:
+    return [shown.close for _ in shown.thoughts]
 
 
 def test_vanilla_is_the_thought_as_the_keep_rate_cuts_it() -> None:
@@ -80,7 +80,7 @@ def test_remove_wo_cot_asks_the_question_alone_on_the_same_terms() -> None:
         shown = show(classmate_reward_type="remove_wo_cot", **options)
         assert thoughts(shown)[1:] == [""]
         assert closed(shown) == [close, close]
-        assert [view.messages for view in shown.views] == [QUESTION, QUESTION]
+        assert shown.chat == QUESTION
 
 
 def test_immediate_answer_closes_prefixes_too() -> None:
@@ -136,18 +136,17 @@ def test_cuts_that_fall_together_make_one_segment_less() -> None:
 @pytest.mark.parametrize("kind", ["help_other_questions", "help_other_similar_questions"])
 def test_the_whole_response_is_an_example_for_another_question(kind: str) -> None:
     shown = show(classmate_reward_type=kind, partner=PARTNER)
-    (view,) = shown.views
-    assert [dict(message) for message in view.messages] == [
+    assert [dict(message) for message in shown.chat] == [
         *QUESTION,
         {"role": "assistant", "content": EXAMPLE},
         {"role": "user", "content": "And pears?"},
     ]
-    assert (view.example, view.thought, view.close) == (RESPONSE, None, False)
+    assert (shown.example, shown.thoughts, shown.close) == (RESPONSE, (None,), False)
     assert shown.mask.all()
-    (view,) = show(classmate_reward_type=kind, partner=PARTNER, classmate_continue_mode="immediate_answer").views
-    assert (view.thought, view.close) == ("", True)
+    immediate = show(classmate_reward_type=kind, partner=PARTNER, classmate_continue_mode="immediate_answer")
+    assert (immediate.thoughts, immediate.close) == (("",), True)
     alone = show(classmate_reward_type=kind)
-    assert (alone.outcome, alone.views) == (Outcome.no_partner, ())
+    assert (alone.outcome, alone.thoughts) == (Outcome.no_partner, ())
 
 
 @pytest.mark.guards("unfinished CoT closed and rewarded")
@@ -162,7 +161,7 @@ def test_the_whole_response_is_an_example_for_another_question(kind: str) -> Non
 @pytest.mark.parametrize("kind", ["vanilla_reward", "remove_wo_cot", *RANDOM])
 def test_nobody_is_asked_about_a_thought_that_is_none(text: str, outcome: Outcome, kind: str) -> None:
     shown = show(text, classmate_reward_type=kind)
-    assert (shown.outcome, shown.views) == (outcome, ())
+    assert (shown.outcome, shown.thoughts) == (outcome, ())
 
 
 def test_unfinished_thoughts_when_the_option_says_so() -> None:
@@ -251,7 +250,7 @@ def test_what_is_shown_is_what_is_marked(
         assert not shown.kept_text.strip()
         return
     assert span.cot is not None
-    given_texts = [view.thought or "" for view in shown.views]
+    given_texts = [thought or "" for thought in shown.thoughts]
     for given_text in given_texts:
         assert span.cot.startswith(given_text) or span.cot.endswith(given_text)
     assert given_texts[0] == shown.kept_text
@@ -273,5 +272,5 @@ def test_what_is_shown_is_what_is_marked(
     assert ((shown.segments > 0) == (shown.mask > 0)).all()
     numbers = shown.segments[shown.mask > 0]
     assert (np.diff(numbers) >= 0).all()
-    assert set(numbers) <= set(range(1, len(shown.views)))
-    assert len(shown.views) - 1 <= segments
+    assert set(numbers) <= set(range(1, len(shown.thoughts)))
+    assert len(shown.thoughts) - 1 <= segments

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pyarrow.parquet as pq
 import torch
@@ -26,8 +26,8 @@ from transformers import AutoTokenizer
 from tests.e2e.agents import data_with_agents
 from tests.e2e.tiny import save_reward_model
 from tests.e2e.world import BASELINE, MAIN, ROOT, World, build_world, finished, graded_reward, settings
-from verl.classmate.algorithm_config import EstimatorName
-from verl.classmate.config import RewardType
+from verl.classmate.estimators import ESTIMATORS
+from verl.classmate.reward_types import REWARD_TYPES
 
 STEPS = 2
 TIMES = ("timing_s/", "timing_per_token_ms/", "perf/", "actor/perf/")
@@ -66,11 +66,11 @@ def cases(world: World, folder: Path) -> list[Case]:
 
 def _of_the_config() -> Iterator[Case]:
     """Estimators and reward types are those of the config, so that a new one is recorded by itself."""
-    for name in (*get_args(EstimatorName), "drgrpo"):
+    for name in (*ESTIMATORS, "drgrpo"):
         yield Case(name=f"estimator_{name}", overrides=(f"algorithm.adv_estimator={name}", _ALWAYS))
-    for name in get_args(RewardType):
-        # Its rows name their partners, which those of the embedded world do not.
-        if name != "help_other_similar_questions":
+    for name, reward_type in REWARD_TYPES.items():
+        # Rows that name their partners are not in the embedded world.
+        if reward_type.partner != "row":
             yield Case(name=f"reward_type_{name}", overrides=(f"{_REWARD}.classmate_reward_type={name}", _ALWAYS))
 
 

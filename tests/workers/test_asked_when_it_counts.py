@@ -15,7 +15,8 @@ import torch
 from tests.classmate.toy_tokenizers import byte_bpe
 from tests.run_config import run_config, save_tokenizers
 from tests.workers.test_row_pipeline import CLASSMATES, KIND, RESPONSE, THOUGHT, Client, answer_of, line_of
-from verl.classmate.algorithm_config import OUR_ESTIMATORS, AdvantageConfig
+from verl.classmate.algorithm_config import AdvantageConfig
+from verl.classmate.estimators import OUR_ESTIMATORS
 from verl.classmate.metrics import row_numbers, step_metrics
 from verl.classmate.outcome import Outcome
 from verl.classmate.record import RowRecord
@@ -203,7 +204,7 @@ def test_advantages_are_the_same_with_and_without(models: Path, kind: str, condi
     assert requests < all_requests / 1.5
     for estimator, fusion, fraction in itertools.product(OUR_ESTIMATORS, ("sum", "weighted_average"), (0.0, 0.9)):
         config = AdvantageConfig(
-            adv_estimator=estimator,  # type: ignore[arg-type]
+            adv_estimator=estimator,
             classmate_reward_type=kind,
             reward_fusion=fusion,  # type: ignore[arg-type]
             min_classmate_valid_fraction=fraction,

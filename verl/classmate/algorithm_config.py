@@ -9,29 +9,13 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from verl.classmate.reward_config import REWARD_NODE, STEP_WISE, Clamp, ClassmateCotRewardConfig, TokenMode
+from verl.classmate.estimators import DECOUPLED_ESTIMATORS, ESTIMATORS, OUR_ESTIMATORS
+from verl.classmate.reward_config import REWARD_NODE, Clamp, ClassmateCotRewardConfig, TokenMode
 from verl.classmate.reward_model_config import ClassmateRewardModelConfig
+from verl.classmate.reward_types import REWARD_TYPES
 from verl.classmate.typed import parse, plain_mapping, require
-
-EstimatorName = Literal[
-    "gdpo_classmate",
-    "gdpo_wo_bn",
-    "grpo_main_classmate_separated",
-    "grpo_w_classmate",
-    "grpo",
-    "gae",
-    "rloo",
-    "remax",
-    "reinforce_plus_plus",
-    "reinforce_plus_plus_baseline",
-    "opo",
-    "gpg",
-    "grpo_passk",
-    "rloo_vectorized",
-    "grpo_vectorized",
-]
 
 _DRGRPO = {
     "algorithm.adv_estimator": "grpo",
@@ -46,35 +30,17 @@ _GDPO_WO_BN = {
 RECIPES = {"drgrpo": _DRGRPO, "gdpo_wo_bn": _GDPO_WO_BN}
 """Values of `algorithm.adv_estimator` that set more than that key."""
 
-GDPO_ESTIMATORS = ("gdpo_classmate", "gdpo_wo_bn")
-"""Estimators with a weight for the main component."""
-DECOUPLED_ESTIMATORS = (*GDPO_ESTIMATORS, "grpo_main_classmate_separated")
-"""Estimators that normalise the classmate reward on its own."""
-OUR_ESTIMATORS = (*DECOUPLED_ESTIMATORS, "grpo_w_classmate", "grpo")
-"""Estimators that see the reward's parts; any other is upstream's and sees the fused scalar."""
-GROUP_ESTIMATORS = (
-    "rloo",
-    "rloo_vectorized",
-    "opo",
-    "gpg",
-    "grpo_passk",
-    "grpo_vectorized",
-    "reinforce_plus_plus_baseline",
-)
-"""Upstream's estimators that compare a row with the others of its prompt."""
-BATCH_ESTIMATORS = ("reinforce_plus_plus", "reinforce_plus_plus_baseline")
-"""Upstream's estimators that take the batch's mean off every row."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig:
     """The keys under `algorithm` that this project adds, or whose default it changes."""
 
-    adv_estimator: EstimatorName = field(
+    adv_estimator: str = field(
         default="gdpo_classmate",
         metadata={
+            "choices": tuple(ESTIMATORS),
             "value_aliases": {"gdpo": "gdpo_classmate"},
-            "recipes": tuple(name for name in RECIPES if name not in get_args(EstimatorName)),
+            "recipes": tuple(name for name in RECIPES if name not in ESTIMATORS),
         },
     )
     """Advantage estimator. gdpo_classmate normalises main and classmate reward separately, and their sum over the
@@ -113,7 +79,7 @@ class AlgorithmConfig:
 class AdvantageConfig:
     """All that the advantage estimators need, from both nodes; combinations that mean nothing are refused here."""
 
-    adv_estimator: EstimatorName = AlgorithmConfig.adv_estimator
+    adv_estimator: str = AlgorithmConfig.adv_estimator
     """See `AlgorithmConfig`, also for the next five."""
     norm_adv_by_std_in_grpo: bool = AlgorithmConfig.norm_adv_by_std_in_grpo
     """Divide by the group's standard deviation in grpo and its kin."""
@@ -157,37 +123,38 @@ class AdvantageConfig:
     @property
     def per_segment(self) -> bool:
         """Whether rows have a reward for each segment of their CoT."""
-        return self.classmate_reward_type == STEP_WISE
+        return REWARD_TYPES[self.classmate_reward_type].shown == "segments"
 
     def __post_init__(self) -> None:
-        name, ours = self.adv_estimator, self.adv_estimator in OUR_ESTIMATORS
-        mode = self.token_level_classmate_reward_mode or ("classmate_partial" if ours else "all")
+        name, traits = self.adv_estimator, ESTIMATORS[self.adv_estimator]
+        mode = self.token_level_classmate_reward_mode or ("classmate_partial" if traits.ours else "all")
         object.__setattr__(self, "token_level_classmate_reward_mode", mode)
         where = f"{REWARD_NODE}.token_level_classmate_reward_mode"
         require(
-            ours or mode == "all",
+            traits.ours or mode == "all",
             f"{where}: {mode} needs an estimator that keeps the two rewards apart, which verl's {name} does not; write "
             f"null, or algorithm.adv_estimator={DECOUPLED_ESTIMATORS[0]}",
         )
         require(
-            name != "grpo_w_classmate" or not self.per_segment or self.reward_fusion != "base_plus_max",
+            not traits.fuses_segments or not self.per_segment or self.reward_fusion != "base_plus_max",
             f"{REWARD_NODE}.reward_fusion: base_plus_max has no meaning for a segment, which {name} fuses; write sum",
         )
         clamp, where = self.classmate_advantage_clamp, f"{REWARD_NODE}.classmate_advantage_clamp"
         require(
-            clamp != "non_neg_cl" or name in DECOUPLED_ESTIMATORS,
+            clamp != "non_neg_cl" or traits.decoupled,
             f"{where}: non_neg_cl needs a classmate advantage of its own, which {name} does not have; write none, or "
             f"algorithm.adv_estimator={' or '.join(DECOUPLED_ESTIMATORS)}",
         )
         require(
-            clamp == "none" or ours,
+            clamp == "none" or traits.ours,
             f"{where}: {clamp} is not possible with verl's {name}, which normalises tokens itself; write none, or "
             f"algorithm.adv_estimator={' or '.join(OUR_ESTIMATORS)}",
         )
+        weighing = [other for other, one in ESTIMATORS.items() if one.weighs_main]
         require(
-            self.main_reward_weight == 1 or name in GDPO_ESTIMATORS,
+            self.main_reward_weight == 1 or traits.weighs_main,
             f"{REWARD_NODE}.main_reward_weight: {name} has no weight for the main reward; write 1, or "
-            f"algorithm.adv_estimator={' or '.join(GDPO_ESTIMATORS)}",
+            f"algorithm.adv_estimator={' or '.join(weighing)}",
         )
 
 
@@ -249,7 +216,7 @@ def group_notes(config: Mapping[str, Any]) -> list[str]:
     """A line for a person where rows are compared within their group, and each group is one row."""
     algorithm, rollouts = config["algorithm"], config["actor_rollout_ref"]["rollout"]["n"]
     name, singletons = algorithm["adv_estimator"], algorithm.get("singleton_group")
-    if rollouts != 1 or singletons != "zero" or name not in (*OUR_ESTIMATORS, *GROUP_ESTIMATORS):
+    if rollouts != 1 or singletons != "zero" or name not in ESTIMATORS or not ESTIMATORS[name].compares_group:
         return []
     return [
         f"warning: actor_rollout_ref.rollout.n=1 leaves {name} nothing to compare a row with: all advantages are 0; "

@@ -21,7 +21,7 @@ from typing import Any
 from verl.classmate.algorithm_config import AdvantageConfig, AlgorithmConfig, algorithm_from_mapping, check_training
 from verl.classmate.generation_config import ClassmateGenerationConfig, SamplingSettings, ValGenerationConfig
 from verl.classmate.gone_keys import refuse_gone
-from verl.classmate.reward_config import REWARD_NODE, STEP_WISE, Clamp, ClassmateCotRewardConfig, RewardType, TokenMode
+from verl.classmate.reward_config import REWARD_NODE, Clamp, ClassmateCotRewardConfig, TokenMode
 from verl.classmate.reward_model_config import (
     DEFAULT_MARKERS,
     DEFAULT_SANDBOX_URL,
@@ -45,7 +45,6 @@ __all__ = [
     "REQUEST_TIMEOUT_S",
     "REWARD_NODE",
     "SANDBOX_PORT",
-    "STEP_WISE",
     "UPSTREAM_LEGACY_KEYS",
     "Backend",
     "Clamp",
@@ -55,7 +54,6 @@ __all__ = [
     "ClassmateSpec",
     "ClassmateVllmConfig",
     "Placement",
-    "RewardType",
     "RunConfig",
     "SamplingSettings",
     "SelfPlaySpec",

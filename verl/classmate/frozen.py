@@ -17,7 +17,6 @@ from verl.classmate.judge_config import JudgeDtype, JudgeSpec
 POLICY = "policy"
 """The engine of live self-play: the policy's own rollout servers."""
 
-Task = Literal["generate", "score"]
 Weights = Literal["own", "policy_start", "policy_live"]
 
 _WEIGHTS: dict[str, Weights] = {"none": "own", "frozen": "policy_start", "live": "policy_live"}
@@ -39,8 +38,9 @@ class FrozenModel:
     engine: Backend | Literal["policy"] = "auto"
     """Who runs it: hf or vllm in this run, openai on a server that others started, or the policy's own engines. auto:
     vllm on a GPU, else hf."""
-    task: Task = "generate"
-    """generate: it answers a prompt; score: it gives a text one number."""
+    task: str = "generate"
+    """What it is asked for, which chooses the class of its engines (`ENGINE_CLASSES`). generate: it answers a prompt;
+    score: it gives a text one number."""
     weights: Weights = "own"
     """own: of a model that the run does not train; policy_start: those that the policy starts from; policy_live: the
     policy's, as they are now."""

@@ -67,7 +67,7 @@ NUMBERS: Mapping[str, Callable[[ScoredRow], float | None]] = {
     "final_reward": _final_reward,
     "classmate_response_length": lambda row: nanmean(row.scores.lengths_VMS),
     "classmate_max_tokens_len": lambda row: nanmax(row.scores.lengths_VMS),
-    "main_keep_rates": lambda row: row.read.shown.keep_rate if row.scores.asked else math.nan,
+    "main_keep_rates": lambda row: row.read.keep_rate if row.scores.asked else math.nan,
     "main_cot_length": lambda row: float(row.read.span.cot_length),
     "main_output_length": lambda row: float(row.read.span.output_length),
     "unfinished_cot": lambda row: float(row.read.span.kind is CotKind.unfinished),

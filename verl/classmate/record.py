@@ -3,34 +3,48 @@
 One decision: a line has what judging and scoring the row again needs, so that `verl.evaluation.replay` asks nobody.
 
     >>> line = RowRecord.of(scored).to_json()
-    >>> RowRecord.from_json(line).rewards.final_reward
+    >>> RowRecord.from_json(line).final_reward
     2.0
 """
 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from verl.classmate.cot import MARKER_TOKENS, CotKind
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import Judgement
 from verl.classmate.outcome import Outcome
-from verl.classmate.row import Answer, Asked, Continuation, Rewards, ScoredRow, Task, Verdict
+from verl.classmate.row import Answer, Asked, Continuation, ScoredRow, Task, Verdict
 
 SCHEMA = 1
 """Version of the lines, in their key `schema`. Lines without that key are from before it, and otherwise the same."""
 
+REWARDS = (
+    "base_reward",
+    "classmate_score",
+    "gamma",
+    "classmate_reward",
+    "final_reward",
+    "main_valid",
+    "classmate_valid",
+    "consistency_reward",
+)
+"""Keys of the line that are fields of the record as they stand, in the line's order."""
 
-@dataclass(frozen=True, kw_only=True)
-class Thought:
-    """How the answer was read and cut."""
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RowRecord:
+    """A row as it is kept. A number that there is not is None, as in the line."""
+
+    answer: Answer
+    """What the policy wrote; of `prompt_ids` only the end is kept."""
     response: str
-    """The last turn as text."""
+    """Its last turn as text."""
+    transcript: str | None
+    """All of it, where it has several turns."""
     cot: str | None
     """The CoT; None without any marker."""
     cot_kind: CotKind
@@ -39,65 +53,69 @@ class Thought:
     """What the classmates were shown of it."""
     keep_rate: float
     """Share of the CoT that this is."""
-    output: str | None
-    """What was scored; None if the thought was not closed."""
     handed_over_tokens: int
-    """Tokens that the classmates were shown."""
-    transcript: str | None
-    """The whole response, where it has several turns."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Advantage:
-    """What the row was trained with, as means over its tokens; None where there is no such token."""
-
-    elsewhere: float | None
-    """On tokens that were not handed over."""
-    on_cot: float | None
-    """On tokens that were handed over."""
-    on_segments: tuple[float | None, ...] | None = None
-    """On each segment of these; None but for step-wise utility."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class RowRecord:
-    """A row as it is kept."""
-
-    answer: Answer
-    """What the policy wrote; of `prompt_ids` only the end is kept."""
-    thought: Thought
-    """How that was read."""
+    """Tokens of it."""
+    output: str | None
+    """What was scored; None if the CoT was not closed."""
     main: Verdict
-    """What the verifier made of the main output."""
+    """What the verifier made of that."""
     asked: tuple[Asked, ...]
     """What each classmate was asked and answered; empty where nobody was asked (baselines)."""
-    rewards: Rewards
-    """What it earned."""
-    follows_hint: float
-    """1 or 0 for an answer to a row with a wrong hint, else NaN."""
-    advantage: Advantage | None = None
-    """None before the advantage is computed, and in validation."""
+    base_reward: float | None
+    """r."""
+    classmate_score: float | None
+    """C."""
+    gamma: float | None
+    """The condition factor."""
+    classmate_reward: float | None
+    """W."""
+    final_reward: float | None
+    """F."""
+    main_valid: bool
+    """Whether there is an r."""
+    classmate_valid: bool
+    """Whether there is a W."""
+    consistency_reward: float | None
+    """K."""
+    segment_rewards: tuple[float | None, ...]
+    """(K,) of each segment of the CoT."""
+    follows_hint: float | None
+    """1 or 0 for an answer to a row with a wrong hint."""
+    has_advantage: bool = False
+    """Whether the next three say anything: not before they are computed, nor in validation."""
+    advantage: float | None = None
+    """What the row was trained with: mean over the tokens that were not handed over."""
+    advantage_on_cot: float | None = None
+    """Mean over the tokens that were handed over."""
+    advantage_on_segments: tuple[float | None, ...] | None = None
+    """Mean over each segment of these; None where segments have no rewards."""
 
     @classmethod
     def of(cls, scored: ScoredRow) -> "RowRecord":
         """What is kept of a row that has just been scored."""
-        read = scored.read
+        read, scores = scored.read, scored.scores
         return cls(
             answer=read.answer,
-            thought=Thought(
-                response=read.span.text,
-                cot=read.span.cot,
-                cot_kind=read.span.kind,
-                kept_cot=read.shown.kept_text,
-                keep_rate=read.shown.keep_rate,
-                output=read.span.output,
-                handed_over_tokens=int(scored.mask.sum()),
-                transcript=read.transcript,
-            ),
+            response=read.span.text,
+            transcript=read.transcript,
+            cot=read.span.cot,
+            cot_kind=read.span.kind,
+            kept_cot=read.kept_text,
+            keep_rate=read.keep_rate,
+            handed_over_tokens=int(scored.mask.sum()),
+            output=read.span.output,
             main=scored.main,
             asked=scored.asked,
-            rewards=scored.scores,
-            follows_hint=math.nan if scored.follows_hint is None else scored.follows_hint,
+            base_reward=_number(scores.known_base),
+            classmate_score=_number(scores.classmate_score),
+            gamma=_number(scores.gamma),
+            classmate_reward=_number(scores.known_classmate),
+            final_reward=_number(scores.known_final),
+            main_valid=scores.main_valid,
+            classmate_valid=scores.classmate_valid,
+            consistency_reward=_number(scores.known_consistency),
+            segment_rewards=tuple(_number(reward) for reward in scores.segment_rewards_K),
+            follows_hint=_number(scored.follows_hint),
         )
 
     @property
@@ -112,13 +130,9 @@ class RowRecord:
         task = self.answer.task
         return task.data_source, str(task.extra_info["index"]).zfill(12), self.answer.rollout
 
-    def with_advantage(self, advantage: Advantage) -> "RowRecord":
-        """The row as it was trained on."""
-        return replace(self, advantage=advantage)
-
     def as_dict(self) -> dict[str, Any]:
         """The line's keys and values."""
-        answer, thought, main = self.answer, self.thought, self.main
+        answer, main = self.answer, self.main
         return {
             "schema": SCHEMA,
             "uid": answer.uid,
@@ -128,21 +142,22 @@ class RowRecord:
             "index": answer.task.extra_info["index"],
             "question": answer.task.question,
             "ground_truth": answer.task.ground_truth,
-            "response": thought.response,
-            "cot": thought.cot,
-            "cot_kind": thought.cot_kind.value,
-            "kept_cot": thought.kept_cot,
-            "keep_rate": thought.keep_rate,
-            "output": thought.output,
+            "response": self.response,
+            "cot": self.cot,
+            "cot_kind": self.cot_kind.value,
+            "kept_cot": self.kept_cot,
+            "keep_rate": self.keep_rate,
+            "output": self.output,
             "main_outcome": main.outcome.value,
             "main_score": _number(main.score),
             "main_error": main.error,
             **({} if main.judge is None else {"judge": main.judge.record()}),
             "classmates": [asked_as_dict(one) for one in self.asked],
-            **_rewards_as_dict(self.rewards),
-            "follows_hint": _number(self.follows_hint),
+            **{name: getattr(self, name) for name in REWARDS},
+            "segment_rewards": list(self.segment_rewards),
+            "follows_hint": self.follows_hint,
             "response_tokens": len(answer.response_ids),
-            "handed_over_tokens": thought.handed_over_tokens,
+            "handed_over_tokens": self.handed_over_tokens,
             # What `verl.evaluation.replay` needs to do it all again.
             "messages": [dict(message) for message in answer.messages],
             "reward_model": dict(answer.task.reward_model),
@@ -150,8 +165,18 @@ class RowRecord:
             "partner": None if answer.partner is None else vars(answer.partner),
             "prompt_end_ids": [int(token) for token in answer.prompt_ids[-MARKER_TOKENS:]],
             "response_ids": [int(token) for token in answer.response_ids],
-            **_turns_as_dict(answer, thought),
-            **_advantage_as_dict(self.advantage),
+            **({"turns": [list(turn) for turn in answer.turns], "transcript": self.transcript} if answer.turns else {}),
+            **self._advantage_as_dict(),
+        }
+
+    def _advantage_as_dict(self) -> dict[str, Any]:
+        if not self.has_advantage:
+            return {}
+        segments = self.advantage_on_segments
+        return {
+            "advantage": self.advantage,
+            "advantage_on_cot": self.advantage_on_cot,
+            **({} if segments is None else {"advantage_on_segments": list(segments)}),
         }
 
     def to_json(self) -> str:
@@ -177,7 +202,14 @@ class RowRecord:
         try:
             return cls(
                 answer=_answer(content),
-                thought=_thought(content),
+                response=content["response"],
+                transcript=content.get("transcript"),
+                cot=content["cot"],
+                cot_kind=CotKind(content["cot_kind"]),
+                kept_cot=content["kept_cot"],
+                keep_rate=content["keep_rate"],
+                handed_over_tokens=content["handed_over_tokens"],
+                output=content["output"],
                 main=Verdict(
                     outcome=Outcome(content["main_outcome"]),
                     score=content["main_score"],
@@ -185,9 +217,10 @@ class RowRecord:
                     judge=_judgement(content),
                 ),
                 asked=tuple(_asked(one) for one in content["classmates"]),
-                rewards=_rewards(content),
-                follows_hint=_or_nan(content["follows_hint"]),
-                advantage=_advantage(content),
+                **{name: content[name] for name in REWARDS},
+                segment_rewards=tuple(content["segment_rewards"]),
+                follows_hint=content["follows_hint"],
+                **_advantage(content),
             )
         except KeyError as error:
             raise ConfigError(f"of an older format ({name} has no {error.args[0]})") from error
@@ -280,84 +313,18 @@ def _answer(content: Mapping[str, Any]) -> Answer:
     )
 
 
-def _turns_as_dict(answer: Answer, thought: Thought) -> dict[str, Any]:
-    if not answer.turns:
-        return {}
-    return {"turns": [list(turn) for turn in answer.turns], "transcript": thought.transcript}
-
-
-def _thought(content: Mapping[str, Any]) -> Thought:
-    return Thought(
-        response=content["response"],
-        cot=content["cot"],
-        cot_kind=CotKind(content["cot_kind"]),
-        kept_cot=content["kept_cot"],
-        keep_rate=content["keep_rate"],
-        output=content["output"],
-        handed_over_tokens=content["handed_over_tokens"],
-        transcript=content.get("transcript"),
-    )
-
-
-def _rewards_as_dict(rewards: Rewards) -> dict[str, Any]:
-    return {
-        "base_reward": _number(rewards.known_base),
-        "classmate_score": _number(rewards.classmate_score),
-        "gamma": _number(rewards.gamma),
-        "classmate_reward": _number(rewards.known_classmate),
-        "final_reward": _number(rewards.known_final),
-        "main_valid": rewards.main_valid,
-        "classmate_valid": rewards.classmate_valid,
-        "consistency_reward": _number(rewards.known_consistency),
-        "segment_rewards": [_number(reward) for reward in rewards.segment_rewards_K],
-    }
-
-
-def _rewards(content: Mapping[str, Any]) -> Rewards:
-    return Rewards(
-        base_reward=_or_zero(content["base_reward"]),
-        main_valid=content["main_valid"],
-        classmate_score=_or_nan(content["classmate_score"]),
-        gamma=_or_nan(content["gamma"]),
-        classmate_reward=_or_zero(content["classmate_reward"]),
-        classmate_valid=content["classmate_valid"],
-        final_reward=_or_nan(content["final_reward"]),
-        consistency_reward=_or_zero(content["consistency_reward"]),
-        consistency_valid=content["consistency_reward"] is not None,
-        segment_rewards_K=np.array([_or_nan(reward) for reward in content["segment_rewards"]], dtype=float),
-    )
-
-
-def _advantage_as_dict(advantage: Advantage | None) -> dict[str, Any]:
-    if advantage is None:
-        return {}
-    segments = advantage.on_segments
-    return {
-        "advantage": advantage.elsewhere,
-        "advantage_on_cot": advantage.on_cot,
-        **({} if segments is None else {"advantage_on_segments": list(segments)}),
-    }
-
-
-def _advantage(content: Mapping[str, Any]) -> Advantage | None:
+def _advantage(content: Mapping[str, Any]) -> dict[str, Any]:
     if "advantage" not in content:
-        return None
+        return {}
     segments = content.get("advantage_on_segments")
-    return Advantage(
-        elsewhere=content["advantage"],
-        on_cot=content["advantage_on_cot"],
-        on_segments=None if segments is None else tuple(segments),
-    )
+    return {
+        "has_advantage": True,
+        "advantage": content["advantage"],
+        "advantage_on_cot": content["advantage_on_cot"],
+        "advantage_on_segments": None if segments is None else tuple(segments),
+    }
 
 
 def _number(value: float | None) -> float | None:
     """JSON has no NaN."""
     return float(value) if value is not None and math.isfinite(value) else None
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def _or_zero(value: float | None) -> float:
-    return 0.0 if value is None else value

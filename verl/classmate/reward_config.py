@@ -1,6 +1,6 @@
 """What the classmates are given and how their answers become a reward: `reward_model.classmate_cot_reward_configs`.
 
->>> ClassmateCotRewardConfig(classmate_reward_type="remove_wo_cot").compares_with_question_alone
+>>> ClassmateCotRewardConfig(classmate_reward_type="remove_wo_cot").reward_type.compares_with_question_alone
 True
 """
 
@@ -8,24 +8,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from verl.classmate.cot import KeepSpec, parse_keep_rate
+from verl.classmate.reward_types import REWARD_TYPES, RewardType
 from verl.classmate.typed import COUNT, FRACTION, require
 
 REWARD_NODE = "reward_model.classmate_cot_reward_configs"
 
-RewardType = Literal[
-    "vanilla_reward",
-    "random_truncate",
-    "remove_wo_cot",
-    "random_truncate_remove_wo_cot",
-    "random_truncate_step_wise_utility",
-    "help_other_questions",
-    "help_other_similar_questions",
-]
 TokenMode = Literal["all", "classmate_partial"]
 Clamp = Literal["none", "non_neg_cl", "non_neg_adv_when_main_correct"]
-
-STEP_WISE = "random_truncate_step_wise_utility"
-"""The reward type with a reward per segment of the CoT."""
 
 WEIGHTS_APART = (
     f"{REWARD_NODE}.classmate_weights: belongs to classmate_model_name_or_path_list; with reward_model.classmates "
@@ -52,8 +41,9 @@ class ClassmateCotRewardConfig:
     (gdpo_classmate, gdpo_wo_bn, grpo_main_classmate_separated), else of the reward."""
     main_reward_weight: float = field(default=1.0, metadata={"finite": True})
     """Weight of the main model's own normalised advantage in gdpo_classmate and gdpo_wo_bn."""
-    classmate_reward_type: RewardType = field(
-        default="vanilla_reward", metadata={"value_aliases": {"vanilla": "vanilla_reward"}}
+    classmate_reward_type: str = field(
+        default="vanilla_reward",
+        metadata={"choices": tuple(REWARD_TYPES), "value_aliases": {"vanilla": "vanilla_reward"}},
     )
     """What the classmates are given and what their scores are compared with: vanilla_reward hands over the CoT as
     main_cot_keep_rate cuts it, random_truncate a random part of it; remove_wo_cot and random_truncate_remove_wo_cot
@@ -144,7 +134,7 @@ class ClassmateCotRewardConfig:
             )
 
     def _check_reward_type(self) -> None:
-        kind = self.classmate_reward_type
+        name, kind = self.classmate_reward_type, self.reward_type
         low, high = self.main_cot_keep_rate_min, self.main_cot_keep_rate_max
         require(
             0 < low <= high <= 1,
@@ -152,8 +142,8 @@ class ClassmateCotRewardConfig:
             "write 0.1 and 0.9",
         )
         require(
-            self.keep.kind == "all" or not (self.cuts_at_random or kind.startswith("help_other")),
-            f"{REWARD_NODE}.main_cot_keep_rate: has no meaning with classmate_reward_type={kind}; write 1, or with "
+            self.keep.kind == "all" or kind.shown == "keep_rate",
+            f"{REWARD_NODE}.main_cot_keep_rate: has no meaning with classmate_reward_type={name}; write 1, or with "
             "random_truncate types main_cot_keep_rate_min and _max",
         )
         require(
@@ -163,19 +153,19 @@ class ClassmateCotRewardConfig:
         )
         require(
             not self.segments or self.token_level_classmate_reward_mode != "all",
-            f"{REWARD_NODE}.token_level_classmate_reward_mode: {kind} credits the segments of the CoT; write "
+            f"{REWARD_NODE}.token_level_classmate_reward_mode: {name} credits the segments of the CoT; write "
             "classmate_partial or null",
         )
         require(
-            not self.add_consistency_reward or not kind.startswith("help_other"),
-            f"{REWARD_NODE}.add_consistency_reward: with classmate_reward_type={kind} the classmates answer another "
+            not self.add_consistency_reward or kind.partner is None,
+            f"{REWARD_NODE}.add_consistency_reward: with classmate_reward_type={name} the classmates answer another "
             "question than the main model; write False",
         )
 
     @property
-    def cuts_at_random(self) -> bool:
-        """Whether the CoT is cut at random places."""
-        return self.classmate_reward_type.startswith("random_truncate")
+    def reward_type(self) -> RewardType:
+        """What `classmate_reward_type` stands for."""
+        return REWARD_TYPES[self.classmate_reward_type]
 
     @property
     def tests_main_answer(self) -> bool:
@@ -184,15 +174,9 @@ class ClassmateCotRewardConfig:
         return when_correct or self.use_classmate_main_cond.endswith("when_main_incorrect")
 
     @property
-    def compares_with_question_alone(self) -> bool:
-        """Whether the classmates also answer without any of the CoT."""
-        return self.classmate_reward_type.endswith("remove_wo_cot") or self.segments > 0
-
-    @property
     def segments(self) -> int:
-        """K of the step-wise utility, 0 for other reward types."""
-        step_wise = self.classmate_reward_type == STEP_WISE
-        return self.step_wise_segments if step_wise else 0
+        """K where each segment has a reward, else 0."""
+        return self.step_wise_segments if self.reward_type.shown == "segments" else 0
 
     @property
     def keep(self) -> KeepSpec:

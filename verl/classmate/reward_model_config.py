@@ -205,7 +205,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
         require(
             self.cot_format != "plain"
             or shown.keep.kind != "all"
-            or shown.classmate_reward_type not in ("vanilla_reward", "remove_wo_cot")
+            or shown.reward_type.shown != "keep_rate"
             or shown.classmate_continue_mode == "immediate_answer",
             f"reward_model.cot_format: plain hands over the answer too; write {REWARD_NODE}.main_cot_keep_rate=0.5 or "
             "less than all in another way, or classmate_continue_mode=immediate_answer",

@@ -1,10 +1,9 @@
 """One row from the policy's answer to its rewards: what each stage adds to it, all carriers in one file.
 
     Task, Answer        what was asked, and what the policy wrote
-    View, Shown         what the classmates are shown of it
-    ReadRow             the answer, with its thought found and cut
-    Continuation, Asked what one classmate said
+    ReadRow             the answer with its CoT found (`CotSpan`) and cut, and what the classmates are shown of it
     Verdict             what the verifier made of the main output
+    Continuation, Asked what one classmate said
     RowScores           the rewards, and the numbers that led to them
     ScoredRow           all of it
 
@@ -90,49 +89,36 @@ class Answer:
         return whole_R
 
 
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """One way in which a row is put to every classmate."""
-
-    messages: tuple[Mapping[str, Any], ...]
-    """The chat; an assistant turn with the content `prompts.EXAMPLE` stands for `example`."""
-    thought: str | None
-    """What stands in the classmate's thought; empty: the question alone; None: no thought is opened for it."""
-    close: bool
-    """Whether the thought is closed behind it for every classmate; `prompts.closes` says it for one."""
-    example: str | None = None
-    """The main model's whole response, as an earlier turn of the chat."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Shown:
-    """What the classmates are shown of a row."""
-
-    outcome: Outcome
-    """`ok`, or why nobody is asked about the row."""
-    views: tuple[View, ...]
-    """Fullest first; empty if nobody is asked."""
-    mask: np.ndarray
-    """(R,) int64: 1 on the tokens that the first view hands over."""
-    segments: np.ndarray
-    """(R,) int64: 0, or 1.. for the segment whose utility the token earned; all 0 but for step-wise utility."""
-    kept_text: str
-    """What the first view hands over."""
-    keep_rate: float
-    """Share of the CoT that it is."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReadRow:
-    """An answer whose thought was found and cut."""
+    """An answer whose CoT was found and cut, and how it is put to every classmate: in V views, which differ in nothing
+    but what is shown of the CoT."""
 
     answer: Answer
     """As it came, with the partner that it has."""
     span: CotSpan
-    """Where the thought is, in the answer's last turn."""
-    shown: Shown
-    """What the classmates are shown; masks over the whole response."""
-    samples: int
+    """Where the CoT is, in the answer's last turn."""
+    outcome: Outcome = Outcome.ok
+    """`ok`, or why nobody is asked about the row."""
+    thoughts: tuple[str | None, ...] = ()
+    """(V,) what stands in the classmate's thought block, fullest first; empty text: the question alone; None: no block
+    is opened for it. There are no views if nobody is asked."""
+    chat: tuple[Mapping[str, Any], ...] = ()
+    """The chat that the classmates answer; an assistant turn with the content `prompts.EXAMPLE` stands for
+    `example`."""
+    example: str | None = None
+    """The main model's whole response, as an earlier turn of the chat."""
+    close: bool = False
+    """Whether the CoT is closed for every classmate; `prompts.closes` says it for one."""
+    mask: np.ndarray
+    """(R,) int64: 1 on the tokens that the first view hands over."""
+    segments: np.ndarray
+    """(R,) int64: 0, or 1.. for the segment whose utility the token earned; all 0 where segments have no rewards."""
+    kept_text: str = ""
+    """What the first view hands over."""
+    keep_rate: float = 1.0
+    """Share of the CoT that it is."""
+    samples: int = 0
     """S; 0 where nobody is asked (baselines)."""
     actor_mask: np.ndarray | None = None
     """(R,) 1 on the tokens that the actor's loss counts; None: on all."""
@@ -143,13 +129,12 @@ class ReadRow:
     def unshown(cls, answer: Answer, span: CotSpan) -> "ReadRow":
         """A row that is shown to nobody: only its main output is scored."""
         nothing_R = np.zeros(len(answer.response_ids), dtype=np.int64)
-        shown = Shown(outcome=Outcome.ok, views=(), mask=nothing_R, segments=nothing_R, kept_text="", keep_rate=1.0)
-        return cls(answer=answer, span=span, shown=shown, samples=0)
+        return cls(answer=answer, span=span, mask=nothing_R, segments=nothing_R)
 
     @property
     def views(self) -> int:
         """V; 1 if nobody was asked."""
-        return max(1, len(self.shown.views))
+        return max(1, len(self.thoughts))
 
     @property
     def classmates_task(self) -> Task:
@@ -212,8 +197,8 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rewards:
-    """The rewards of one row, as they are kept; NaN where there is no score."""
+class RowScores:
+    """The rewards of one row, and the numbers that led to them; NaN where there is no score."""
 
     base_reward: float
     """r: directed score of the main output plus weighted format; 0 if not `main_valid`."""
@@ -235,37 +220,6 @@ class Rewards:
     """False: no consistency reward was asked for, or none could be had."""
     segment_rewards_K: np.ndarray
     """gamma u_k, what each segment of the CoT added to C; NaN where missing. Empty but for step-wise utility."""
-
-    @property
-    def segments(self) -> int:
-        """K."""
-        return len(self.segment_rewards_K)
-
-    @property
-    def known_base(self) -> float | None:
-        """r, None where there is none; a number that is no reward stands in its place for the tensors."""
-        return self.base_reward if self.main_valid else None
-
-    @property
-    def known_classmate(self) -> float | None:
-        """W, None where there is none."""
-        return self.classmate_reward if self.classmate_valid else None
-
-    @property
-    def known_final(self) -> float | None:
-        """F, None where there is none."""
-        return self.final_reward if self.main_valid else None
-
-    @property
-    def known_consistency(self) -> float | None:
-        """K, None where there is none."""
-        return self.consistency_reward if self.consistency_valid else None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RowScores(Rewards):
-    """The rewards of one row and the numbers that led to them."""
-
     main_correct: bool
     """Whether the main answer reaches the threshold that the condition tests."""
     raw_scores_VMS: np.ndarray
@@ -290,6 +244,26 @@ class RowScores(Rewards):
     """w."""
     consistency_asked: bool
     """Whether the run has a consistency reward."""
+
+    @property
+    def known_base(self) -> float | None:
+        """r, None where there is none; a number that is no reward stands in its place for the tensors."""
+        return self.base_reward if self.main_valid else None
+
+    @property
+    def known_classmate(self) -> float | None:
+        """W, None where there is none."""
+        return self.classmate_reward if self.classmate_valid else None
+
+    @property
+    def known_final(self) -> float | None:
+        """F, None where there is none."""
+        return self.final_reward if self.main_valid else None
+
+    @property
+    def known_consistency(self) -> float | None:
+        """K, None where there is none."""
+        return self.consistency_reward if self.consistency_valid else None
 
     @property
     def asked(self) -> bool:
@@ -326,9 +300,9 @@ class ScoredRow:
     @property
     def mask(self) -> np.ndarray:
         """(R,) 1 on the tokens that were handed to the classmates."""
-        return self.read.shown.mask * int(self.scores.asked)
+        return self.read.mask * int(self.scores.asked)
 
     @property
     def segments(self) -> np.ndarray:
         """(R,) segment of each of these tokens, 0 where there is none."""
-        return self.read.shown.segments * int(self.scores.asked)
+        return self.read.segments * int(self.scores.asked)

@@ -167,7 +167,7 @@ class _Gains:
 
 def _gains(said: _Said, rules: RewardRules) -> _Gains:
     means_VM = said.means_VM
-    if not rules.config.compares_with_question_alone:
+    if not rules.config.reward_type.compares_with_question_alone:
         gains_M = means_VM[0]
         return _Gains(score=_aggregate(gains_M, rules), best=nanmax(gains_M), average=nanmean(gains_M))
     gains_M = means_VM[0] - means_VM[-1]

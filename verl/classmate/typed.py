@@ -3,6 +3,7 @@
 One decision: the dataclass is the only description of an option. Its annotation gives the type check, its default the
 YAML value, the string under it the YAML comment. Field metadata may hold:
 
+* `choices`: the possible values, where a table has them and the annotation can not be a `Literal`;
 * `value_aliases`: other spellings of a value; `recipes`: values that the command line takes for several options;
 * `null`: what null stands for; `yaml`: what the YAML says instead of the default, for instance an interpolation;
 * `example`: for the message that refuses a type;
@@ -96,7 +97,7 @@ def parse(cls: type[T], mapping: Mapping[str, Any], path: str, *, foreign: Colle
                 value = field.metadata["null"]
             value = field.metadata.get("value_aliases", {}).get(value, value) if isinstance(value, str) else value
             try:
-                values[key] = _convert(hints[key], value, where, _other_spellings(field))
+                values[key] = _convert(hints[key], value, where, field)
             except ConfigError as error:
                 if "example" not in field.metadata:
                     raise
@@ -154,17 +155,19 @@ def _other_spellings(field: dataclasses.Field) -> str:
     return ", ".join(["", *aliases]) + (f"; on the command line also {', '.join(recipes)}" if recipes else "")
 
 
-def _convert(hint: Any, value: Any, path: str, other_spellings: str = "") -> Any:
+def _convert(hint: Any, value: Any, path: str, field: dataclasses.Field | None = None) -> Any:
+    """`value` as `hint` has it; `field` is given where it is the value of a whole field."""
     origin = get_origin(hint)
+    choices: Collection[Any] = get_args(hint) if origin is Literal else ()
+    if field is not None:
+        choices = field.metadata.get("choices", choices)
+    if choices:
+        if type(value) is bool or value not in choices:
+            told = ", ".join(map(str, choices)) + ("" if field is None else _other_spellings(field))
+            raise ConfigError(f"{path}: {value!r} is not possible; write one of: {told}")
+        return value
     if origin in (Union, types.UnionType):
         return _convert_union(get_args(hint), value, path)
-    if origin is Literal:
-        choices = get_args(hint)
-        if type(value) is bool or value not in choices:
-            raise ConfigError(
-                f"{path}: {value!r} is not possible; write one of: {', '.join(map(str, choices))}{other_spellings}"
-            )
-        return value
     if origin is tuple:
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise ConfigError(f"{path}: expected a list, got {value!r}; write [{value}]")

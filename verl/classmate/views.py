@@ -4,14 +4,15 @@ One decision: a reward type is nothing but a list of views and a rule that combi
 failing and recording are the same for all. The first view is the fullest; where a reward is a difference, the last view
 is what the first is compared with, and steps in between share the credit. Everything random depends on the row's seed.
 
-    >>> views = row_views(span, response_ids, tokenizer, messages, config, seed=7, validate=False)
-    >>> [view.thought for view in views.views]          # random_truncate_step_wise_utility
-    ['3 + 4 = 7. 7 + 2 = 9.', '3 + 4 = 7.', '']
-    >>> views.segments                                  # (R,) 0 none, 1.. the segment that a token belongs to
+    >>> row = read_row(answer, span, tokenizer, config, seed=7)
+    >>> row.thoughts                                    # random_truncate_step_wise_utility
+    ('3 + 4 = 7. 7 + 2 = 9.', '3 + 4 = 7.', '')
+    >>> row.segments                                    # (R,) 0 none, 1.. the segment that a token belongs to
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,50 +21,41 @@ from verl.classmate.config import ClassmateCotRewardConfig
 from verl.classmate.cot import CotSpan, KeepSpec, KeptCot, keep
 from verl.classmate.outcome import Outcome
 from verl.classmate.prompts import EXAMPLE, handover, should_close
-from verl.classmate.row import Answer, Shown, Task, View
+from verl.classmate.row import Answer, ReadRow, Task
 
 
-def row_views(
-    span: CotSpan,
-    response_ids: Sequence[int],
-    tokenizer: Any,
-    messages: Sequence[Mapping[str, Any]],
-    config: ClassmateCotRewardConfig,
-    *,
-    seed: int,
-    validate: bool,
-    partner: Task | None = None,
-) -> Shown:
-    """The views of one row.
+def read_row(answer: Answer, span: CotSpan, tokenizer: Any, config: ClassmateCotRewardConfig, *, seed: int) -> ReadRow:
+    """An answer as it is shown to the classmates.
 
     Args:
-        span: its located CoT.
-        response_ids: (R,) of the main model.
+        answer: with the partner that it has (`partner_of`).
+        span: its located CoT, in its last turn.
         tokenizer: the main model's.
-        messages: the chat that the main model answered.
         config: reward type, keep rates, close marker.
         seed: of the row; decides random cuts in training. Validation cuts at fixed rates.
-        partner: the other question, for `help_other_*`.
     """
-    chat = tuple(messages)
-    if config.classmate_reward_type.startswith("help_other"):
-        return _example_view(span, len(response_ids), chat, config, partner)
-    kepts = [keep(span, response_ids, tokenizer, spec) for spec in _keep_specs(config, seed, validate)]
+    if config.reward_type.shown == "example":
+        return _example(answer, span, config)
+    turn_ids = answer.response_ids[answer.last_turn]
+    kepts = [keep(span, turn_ids, tokenizer, spec) for spec in _keep_specs(config, seed, answer.validate)]
     kepts = [kept for i, kept in enumerate(kepts) if i == 0 or kept.mask.sum() < kepts[i - 1].mask.sum()]
     first = kepts[0]
     outcome = handover(span, config.unfinished_cot)
     if outcome is Outcome.ok and not first.text.strip():
         outcome = Outcome.empty_cot
-    # All alike, or else what they are compared in would not be the thought alone.
-    close = _close(first, config)
-    views = [View(messages=chat, thought=kept.text, close=close) for kept in kepts]
-    if config.compares_with_question_alone:
-        views.append(View(messages=chat, thought="", close=close))
-    return Shown(
+    thoughts = [kept.text for kept in kepts]
+    if config.reward_type.compares_with_question_alone:
+        thoughts.append("")
+    return ReadRow(
+        answer=answer,
+        span=span,
         outcome=outcome,
-        views=tuple(views) if outcome is Outcome.ok else (),
-        mask=first.mask,
-        segments=_segments(kepts) if config.segments else first.mask * 0,
+        thoughts=tuple(thoughts) if outcome is Outcome.ok else (),
+        chat=tuple(answer.messages),
+        # All views are closed alike, so that they differ in the CoT alone.
+        close=_close(first, config),
+        mask=answer.in_response(first.mask),
+        segments=answer.in_response(_segments(kepts) if config.segments else first.mask * 0),
         kept_text=first.text,
         keep_rate=first.rate,
     )
@@ -83,10 +75,9 @@ def derangement(n: int, seed: int) -> list[int]:
 def partner_of(answer: Answer, config: ClassmateCotRewardConfig) -> Task | None:
     """The other question that the classmates answer about a row, if they do.
 
-    With `help_other_similar_questions` the row brings it along (`paired_similar_q`, `paired_similar_q_gt`), with
-    `help_other_questions` the batch has paired it.
+    Either the row brings it along (`paired_similar_q`, `paired_similar_q_gt`), or the batch has paired it.
     """
-    if config.classmate_reward_type != "help_other_similar_questions":
+    if config.reward_type.partner != "row":
         return answer.partner
     task = answer.task
     question = task.reward_model.get("paired_similar_q")
@@ -96,33 +87,32 @@ def partner_of(answer: Answer, config: ClassmateCotRewardConfig) -> Task | None:
     return Task(question=str(question), data_source=task.data_source, reward_model=truth)
 
 
-def _example_view(
-    span: CotSpan,
-    length: int,
-    messages: tuple[Mapping[str, Any], ...],
-    config: ClassmateCotRewardConfig,
-    partner: Task | None,
-) -> Shown:
+def _example(answer: Answer, span: CotSpan, config: ClassmateCotRewardConfig) -> ReadRow:
     """The whole response is an example for another question; all of its tokens earn the classmates' reward."""
+    partner, turn = answer.partner, answer.last_turn
     outcome = Outcome.ok if partner is not None else Outcome.no_partner
     if not span.text.strip():
         outcome = Outcome.empty_cot
     elif not span.closed and config.unfinished_cot == "no_classmate":
         outcome = Outcome.unfinished_cot
-    views: tuple[View, ...] = ()
-    if partner is not None and outcome is Outcome.ok:
-        turns = ({"role": "assistant", "content": EXAMPLE}, {"role": "user", "content": partner.question})
-        immediate = config.classmate_continue_mode == "immediate_answer"
-        views = (
-            View(messages=messages + turns, thought="" if immediate else None, close=immediate, example=span.text),
-        )
-    mask = np.ones(length, dtype=np.int64)
-    return Shown(outcome=outcome, views=views, mask=mask, segments=mask * 0, kept_text=span.text, keep_rate=1.0)
+    mask_R = answer.in_response(np.ones(turn.stop - turn.start, dtype=np.int64))
+    row = ReadRow(answer=answer, span=span, outcome=outcome, mask=mask_R, segments=mask_R * 0, kept_text=span.text)
+    if partner is None or outcome is not Outcome.ok:
+        return row
+    immediate = config.classmate_continue_mode == "immediate_answer"
+    turns = ({"role": "assistant", "content": EXAMPLE}, {"role": "user", "content": partner.question})
+    return replace(
+        row,
+        thoughts=("" if immediate else None,),
+        chat=(*answer.messages, *turns),
+        example=span.text,
+        close=immediate,
+    )
 
 
 def _keep_specs(config: ClassmateCotRewardConfig, seed: int, validate: bool) -> list[KeepSpec]:
     """What is handed over, fullest first."""
-    if not config.cuts_at_random:
+    if not config.reward_type.cuts_at_random:
         return [config.keep]
     low, high = config.main_cot_keep_rate_min, config.main_cot_keep_rate_max
     count = config.segments or 1

@@ -3,7 +3,7 @@
 One decision: a dump is read as it is or refused in one line; nothing that is missing in it is made up.
 
     >>> dump = Dump.open(Path("outputs/run"), step=3)
-    >>> dump.records[0].rewards.final_reward, dump.config.algorithm.adv_estimator
+    >>> dump.records[0].final_reward, dump.config.algorithm.adv_estimator
 """
 
 import json

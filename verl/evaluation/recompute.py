@@ -24,11 +24,11 @@ from verl.classmate.algorithm_config import AdvantageConfig
 from verl.classmate.config import this_run
 from verl.classmate.errors import ConfigError
 from verl.classmate.outcome import SEEN_BY_VERIFIER, Outcome
-from verl.classmate.record import Advantage, RowRecord
+from verl.classmate.record import RowRecord
 from verl.classmate.row import Asked, ReadRow, ScoredRow
 from verl.evaluation.dump import Dump
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
-from verl.trainer.ppo.advantage.rows import recorded_advantages
+from verl.trainer.ppo.advantage.rows import with_advantage
 from verl.utils import hf_tokenizer
 from verl.utils.fs import copy_to_local
 from verl.workers.row_pipeline import RowPipeline
@@ -109,8 +109,7 @@ def replay(dump: Dump, config: DictConfig, *, rescore: bool) -> Replay:
     note = None if not dump.validation else "validation rows have no advantage"
     note = note or _unknown_advantages(config, advantage)
     if note is None:
-        found = _advantages(scored, advantage, config)
-        records = [record.with_advantage(one) for record, one in zip(records, found, strict=True)]
+        records = _with_advantages(records, scored, advantage, config)
     rows = [
         ReplayedRow(number=number, scored=row, record=record)
         for number, (row, record) in enumerate(zip(scored, records, strict=True))
@@ -214,8 +213,10 @@ def _unknown_advantages(config: DictConfig, advantage: AdvantageConfig) -> str |
     return None
 
 
-def _advantages(rows: Sequence[ScoredRow], advantage: AdvantageConfig, config: DictConfig) -> list[Advantage]:
-    """Each row's advantage, as it is kept."""
+def _with_advantages(
+    records: Sequence[RowRecord], rows: Sequence[ScoredRow], advantage: AdvantageConfig, config: DictConfig
+) -> list[RowRecord]:
+    """The records with the advantages that the estimator gives their rows."""
     answers = [row.read.answer for row in rows]
     fields = []
     for row, answer in zip(rows, answers, strict=True):
@@ -233,11 +234,6 @@ def _advantages(rows: Sequence[ScoredRow], advantage: AdvantageConfig, config: D
     advantages_BR = compute_advantage(inputs, advantage, config.algorithm).advantages_BR
     names = ["classmate_mask", *(["classmate_segments"] if advantage.per_segment else [])]
     return [
-        recorded_advantages(
-            advantages_R[: len(tensors["response_mask"])],
-            *(tensors[name] for name in names),
-            segments=row.scores.segments,
-            turns=row.read.answer.turns,
-        )
-        for advantages_R, tensors, row in zip(advantages_BR, fields, rows, strict=True)
+        with_advantage(record, advantages_R[: len(tensors["response_mask"])], *(tensors[name] for name in names))
+        for record, advantages_R, tensors in zip(records, advantages_BR, fields, strict=True)
     ]

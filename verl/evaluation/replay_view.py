@@ -74,20 +74,19 @@ class View:
             table.add_column(name, justify="right", no_wrap=True, min_width=max(7, len(name)))
         table.add_column("", no_wrap=True, min_width=7)
         for row in self.replay.rows:
-            record, advantage = row.record, row.record.advantage
-            thought, answer, rewards = record.thought, record.answer, record.rewards
-            kept = f"{thought.handed_over_tokens}/{row.scored.read.span.cot_length}"
-            found = thought.cot_kind in (CotKind.closed, CotKind.plain)
+            record, answer = row.record, row.record.answer
+            kept = f"{record.handed_over_tokens}/{row.scored.read.span.cot_length}"
+            found = record.cot_kind in (CotKind.closed, CotKind.plain)
             cells = [
                 str(row.number),
                 str(answer.task.extra_info["index"]),
                 str(answer.rollout),
-                kept if found else thought.cot_kind.value,
-                " ".join((thought.output or "").split()) or record.main.outcome.value,
-                *map(_number, (rewards.known_base, rewards.classmate_score, rewards.gamma, rewards.known_classmate)),
-                _number(rewards.known_final),
-                *([_number(self.dump.records[row.number].rewards.known_final)] if self.changes is not None else []),
-                *(["-", "-"] if advantage is None else map(_number, (advantage.elsewhere, advantage.on_cot))),
+                kept if found else record.cot_kind.value,
+                " ".join((record.output or "").split()) or record.main.outcome.value,
+                *map(_number, (record.base_reward, record.classmate_score, record.gamma, record.classmate_reward)),
+                _number(record.final_reward),
+                *([_number(self.dump.records[row.number].final_reward)] if self.changes is not None else []),
+                *map(_number, (record.advantage, record.advantage_on_cot)),
             ]
             table.add_row(*map(Text, cells), Text("differs" if self.wrong[row.number] else ""))
         out = _Out()
@@ -123,7 +122,7 @@ class View:
 
     def _cut(self, out: "_Out", row: ReplayedRow) -> None:
         read = row.scored.read
-        span, shown = read.span, read.shown
+        span = read.span
         out.title("how it was cut")
         out.block("response", span.text)
         kinds = {
@@ -134,14 +133,14 @@ class View:
         }
         out.line(f"thought       {kinds[span.kind.value]}")
         out.line(f"output        {span.output_length} tokens: {span.output!r}")
-        if shown.views:
+        if read.thoughts:
             out.line(
-                f"handed over   {row.record.thought.handed_over_tokens} of {len(read.answer.response_ids)} tokens, "
-                f"{shown.keep_rate:.3g} of the thought"
+                f"handed over   {row.record.handed_over_tokens} of {len(read.answer.response_ids)} tokens, "
+                f"{read.keep_rate:.3g} of the thought"
             )
-            out.block("", shown.kept_text)
+            out.block("", read.kept_text)
         else:
-            out.line(f"handed over   nothing: {shown.outcome.value}")
+            out.line(f"handed over   nothing: {read.outcome.value}")
 
     def _asked(self, out: "_Out", row: ReplayedRow) -> None:
         weights = self.replay.pipeline.reward.classmate_weights
@@ -169,7 +168,8 @@ class View:
             out.line(f"r           = {_number(scores.base_reward)}   ({how})")
         _judge(out, main.judge)
         if scores.outcomes:
-            difference = ", with the CoT minus the question alone" if config.compares_with_question_alone else ""
+            compares = config.reward_type.compares_with_question_alone
+            difference = ", with the CoT minus the question alone" if compares else ""
             for m, scores_S in enumerate(scores.scores_VMS.swapaxes(0, 1)):
                 parts = "; ".join(" ".join(_number(x) for x in view_S) for view_S in scores_S)
                 views = ", views one after the other" if len(scores_S) > 1 else ""
@@ -218,22 +218,20 @@ class View:
             return
         group = [other for other in self.replay.rows if other.record.answer.uid == row.record.answer.uid]
         out.line(f"group         rows {', '.join(str(other.number) for other in group)}")
-        rewards = [other.record.rewards for other in group]
         for name, values in (
-            ("r", [one.known_base for one in rewards]),
-            ("W", [one.known_classmate for one in rewards]),
-            ("F", [one.known_final for one in rewards]),
+            ("r", [other.record.base_reward for other in group]),
+            ("W", [other.record.classmate_reward for other in group]),
+            ("F", [other.record.final_reward for other in group]),
         ):
             known = [value for value in values if value is not None]
             spread = ""
             if len(known) > 1:
                 spread = f"   mean {_number(statistics.fmean(known))}, std {_number(statistics.stdev(known))}"
             out.line(f"{name}             {' '.join(_number(value) for value in values)}{spread}")
-        advantage = row.record.advantage
-        assert advantage is not None, "there is a note where there is none"
-        out.line(f"advantage     {_number(advantage.elsewhere)}, on handed-over tokens {_number(advantage.on_cot)}")
-        if advantage.on_segments is not None:
-            out.line(f"on segments   {' '.join(map(_number, advantage.on_segments))}")
+        record = row.record
+        out.line(f"advantage     {_number(record.advantage)}, on handed-over tokens {_number(record.advantage_on_cot)}")
+        if record.advantage_on_segments is not None:
+            out.line(f"on segments   {' '.join(map(_number, record.advantage_on_segments))}")
 
     def _end(self, out: "_Out", numbers: Iterable[int]) -> None:
         """What the options change, and what differs from the dump."""

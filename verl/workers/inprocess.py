@@ -26,7 +26,7 @@ from verl.classmate.frozen import frozen_models
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.device import get_nccl_backend
 from verl.workers.classmates.client import ClassmateClient
-from verl.workers.classmates.engines import ENGINE_CLASSES, ClassmateWorker, context_length, hf_engine_config
+from verl.workers.classmates.engines import ENGINE_CLASSES, context_length, hf_engine_config
 from verl.workers.classmates.placement import resolved_engine
 from verl.workers.config import HFModelConfig, RolloutConfig, TrainingWorkerConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
@@ -34,7 +34,6 @@ from verl.workers.rollout.hf_rollout_server.replica import engine_config
 from verl.workers.rollout.hf_rollout_server.server import HFServer
 from verl.workers.rollout.hf_rollout_server.weights import WeightLoader, pack
 from verl.workers.rollout.replica import TokenOutput
-from verl.workers.scoring_worker import ScoringJudgeWorker
 from verl.workers.utils.losses import value_loss
 
 
@@ -109,9 +108,7 @@ def load_weights(server: HFServer, actor: ActorRolloutRefWorker, step: int) -> N
     asyncio.run(server.set_global_steps(step))
 
 
-def classmate_servers(
-    config: DictConfig, reward_config: ClassmateRewardModelConfig
-) -> dict[str, ClassmateWorker | ScoringJudgeWorker]:
+def classmate_servers(config: DictConfig, reward_config: ClassmateRewardModelConfig) -> dict[str, Any]:
     """Engines of those frozen models that need one, by their names, with the models loaded."""
     servers = {}
     for frozen in frozen_models(reward_config):
@@ -128,7 +125,7 @@ class InProcessClient(ClassmateClient):
         self,
         config: DictConfig,
         reward_config: ClassmateRewardModelConfig,
-        servers: Mapping[str, HFServer | ScoringJudgeWorker],
+        servers: Mapping[str, Any],
         policy: PolicyServer,
     ) -> None:
         """`servers` as made by `classmate_servers`; `policy` answers for live self-play."""

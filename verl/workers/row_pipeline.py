@@ -25,7 +25,7 @@ from verl.classmate.frozen import frozen_classmates
 from verl.classmate.outcome import Outcome
 from verl.classmate.row import Answer, Asked, ReadRow, ScoredRow, Verdict
 from verl.classmate.seeds import request_seed, row_key
-from verl.classmate.views import partner_of, row_views
+from verl.classmate.views import partner_of, read_row
 from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.utils import hf_tokenizer
 from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager
@@ -125,21 +125,10 @@ class RowPipeline:
         turn_ids, before = answer.response_ids[turn], [*answer.prompt_ids, *answer.response_ids[: turn.start]]
         preopened = cot.opens_thought(before, self._tokenizer, self._markers)
         span = cot.locate(turn_ids, self._tokenizer, self._markers, preopened=preopened)
-        shown = row_views(
-            span,
-            turn_ids,
-            self._tokenizer,
-            answer.messages,
-            config,
-            seed=row_seed(self.reward.seed, answer, _POLICY, _CUTS, rollout=answer.rollout),
-            validate=answer.validate,
-            partner=partner,
-        )
+        seed = row_seed(self.reward.seed, answer, _POLICY, _CUTS, rollout=answer.rollout)
         asks = bool(self.classmates) and (answer.validate or self._trains_with_classmates)
-        return ReadRow(
-            answer=answer,
-            span=span,
-            shown=replace(shown, mask=answer.in_response(shown.mask), segments=answer.in_response(shown.segments)),
+        return replace(
+            read_row(answer, span, self._tokenizer, config, seed=seed),
             samples=self.reward.classmate_generation_configs.sampling(validate=answer.validate).n if asks else 0,
             actor_mask=self._actor_mask(answer, span),
             transcript=self._transcript(answer),
@@ -167,7 +156,7 @@ class RowPipeline:
         """
         config = self.reward.classmate_cot_reward_configs
         option, condition, task = config.ask_when_it_counts_only, config.use_classmate_main_cond, row.answer.task
-        if option is False or row.answer.validate or not row.samples or row.shown.outcome is not Outcome.ok:
+        if option is False or row.answer.validate or not row.samples or row.outcome is not Outcome.ok:
             return None, True
         if config.add_consistency_reward or condition in ("always", "neg_classmate_when_main_incorrect"):
             return None, True

@@ -20,9 +20,11 @@ from omegaconf import DictConfig, OmegaConf
 from tests.e2e.world import World
 from tests.e2e.world import settings as world_settings
 from tests.trainer.ppo.recompute import Options, advantages
-from verl.classmate.algorithm_config import OUR_ESTIMATORS, EstimatorName, check_training
-from verl.classmate.config import STEP_WISE, Clamp, ClassmateCotRewardConfig, RewardType, TokenMode, from_mapping
+from verl.classmate.algorithm_config import check_training
+from verl.classmate.config import Clamp, ClassmateCotRewardConfig, TokenMode, from_mapping
 from verl.classmate.errors import ConfigError
+from verl.classmate.estimators import ESTIMATORS, OUR_ESTIMATORS
+from verl.classmate.reward_types import REWARD_TYPES
 from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
 
 STEPS = 2
@@ -31,11 +33,11 @@ HANDFUL = 6
 
 _HINTS = get_type_hints(ClassmateCotRewardConfig)
 FACTORS: dict[str, tuple[Any, ...]] = {
-    "classmate_reward_type": get_args(RewardType),
+    "classmate_reward_type": tuple(REWARD_TYPES),
     "classmate_continue_mode": get_args(_HINTS["classmate_continue_mode"]),
     "use_classmate_main_cond": get_args(_HINTS["use_classmate_main_cond"]),
     "token_level_classmate_reward_mode": get_args(TokenMode),
-    "adv_estimator": get_args(EstimatorName),
+    "adv_estimator": tuple(ESTIMATORS),
     "M": (1, 2),
     "S": (1, 2),
 }
@@ -122,7 +124,7 @@ def test_every_combination_is_possible_or_refused_with_a_reason(
 ) -> None:
     for combination, reason in reasons:
         estimator, mode = combination["adv_estimator"], combination["token_level_classmate_reward_mode"]
-        step_wise = combination["classmate_reward_type"] == STEP_WISE
+        step_wise = REWARD_TYPES[combination["classmate_reward_type"]].shown == "segments"
         means_nothing = (mode == "all" and step_wise) or (mode != "all" and estimator not in OUR_ESTIMATORS)
         assert (reason is not None) == means_nothing, (combination, reason)
         if reason is not None:

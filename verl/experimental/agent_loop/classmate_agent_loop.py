@@ -75,12 +75,12 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
 
 
 def partners(prompts: TensorDict, reward: ClassmateRewardModelConfig, *, validate: bool) -> list[str]:
-    """For each prompt the other one that `help_other_questions` pairs it with, as JSON; empty if there is none.
+    """The partner of each prompt, where the reward type pairs those of the batch, as JSON; empty if there is none.
 
     Validation pairs the same questions at every step, so that its curve has no noise of its own.
     """
     pairs = []
-    if reward.classmate_cot_reward_configs.classmate_reward_type == "help_other_questions":
+    if reward.classmate_cot_reward_configs.reward_type.partner == "batch":
         step = 0 if validate else int(prompts["global_steps"])
         pairs = derangement(len(prompts), request_seed(reward.seed, step, "partners", 0, 0, 0))
     if not pairs:

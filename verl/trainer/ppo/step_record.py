@@ -20,7 +20,7 @@ from tensordict import TensorDict
 
 from verl.classmate.metrics import judge_metrics, main_model_lengths, step_metrics, validation_metrics
 from verl.classmate.record import RowRecord
-from verl.trainer.ppo.advantage.rows import recorded_advantages
+from verl.trainer.ppo.advantage.rows import with_advantage
 from verl.trainer.ppo.queue_rows import LostRows
 from verl.trainer.ppo.start_up import OpenRun
 from verl.trainer.run import checkpoints
@@ -71,12 +71,7 @@ class StepRecorder:
         extra_fields = rows.pop("extra_fields").tolist()
         infos, records = _split_extra_fields(extra_fields)
         columns = [rows[name].unbind() for name in self._tensors]
-        records = [
-            record.with_advantage(
-                recorded_advantages(*tensors, segments=record.rewards.segments, turns=record.answer.turns)
-            )
-            for record, *tensors in zip(records, *columns, strict=True)
-        ]
+        records = [with_advantage(record, *tensors) for record, *tensors in zip(records, *columns, strict=True)]
         metrics.update(step_metrics(infos))
         metrics.update(main_model_lengths(metrics))
         metrics.update(judge_metrics(records))

@@ -148,7 +148,7 @@ def _check_policy(policy: _Reader, chat: Chat, data: Mapping[str, Any], reward: 
 
 def _check_classmate(reader: _Reader, chat: Chat, data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
     more: list[Mapping[str, Any]] = []
-    if reward.classmate_cot_reward_configs.classmate_reward_type.startswith("help_other"):
+    if reward.classmate_cot_reward_configs.reward_type.shown == "example":
         more = [{"role": "assistant", "content": prompts.EXAMPLE}, {"role": "user", "content": "?"}]
 
     def build(messages: Sequence[Mapping[str, Any]]) -> prompts.ClassmatePrompt:
@@ -293,7 +293,7 @@ def _names(names: Sequence[str]) -> str:
 def _thought_notes(policy: _Reader, classmates: Sequence[_Reader], reward: ClassmateRewardModelConfig) -> list[str]:
     lines = []
     config = reward.classmate_cot_reward_configs
-    parts = config.cuts_at_random or config.keep.kind != "all"
+    parts = config.reward_type.cuts_at_random or config.keep.kind != "all"
     if parts and config.classmate_close_marker == "auto" and config.classmate_continue_mode == "continue_cot":
         thinks = [(one.name, templates.traits(one.own, reward.classmate_markers).thinks) for one in classmates]
         closed, open_for = [name for name, does in thinks if not does], [name for name, does in thinks if does]

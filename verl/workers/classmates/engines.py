@@ -9,12 +9,13 @@ the model's other fields, so that an engine knows nothing of who asks it.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from verl.classmate.config import ClassmateRewardModelConfig
-from verl.classmate.frozen import FrozenModel, Task
+from verl.classmate.frozen import FrozenModel
 from verl.classmate.seeds import fresh_engine_seed
 from verl.utils.device import get_device_name
 from verl.workers.engine_health import Patience
@@ -64,11 +65,11 @@ class ClassmateWorker(HFServer):
         )
 
 
-ENGINE_CLASSES: dict[Task, type[ClassmateWorker | ScoringJudgeWorker]] = {
+ENGINE_CLASSES: Mapping[str, type[Any]] = {
     "generate": ClassmateWorker,
     "score": ScoringJudgeWorker,
 }
-"""By a model's task, what runs it without vLLM."""
+"""By a model's task, what runs it without vLLM: made of an `EngineConfig`, `frees_memory` and `patience_s`."""
 
 
 def context_length(config: DictConfig, reward_config: ClassmateRewardModelConfig) -> int:

@@ -17,7 +17,7 @@ from verl.classmate import prompts, templates
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
-from verl.classmate.row import Answer, Asked, Continuation, ReadRow, View
+from verl.classmate.row import Answer, Asked, Continuation, ReadRow
 from verl.classmate.seeds import request_seed, row_key
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.workers.classmates.shared_draws import drawn_once
@@ -78,8 +78,8 @@ class ClassmateAsker:
 
     async def ask(self, row: ReadRow, m: int, *, excluded: frozenset[int] = frozenset(), needed: bool = True) -> Asked:
         """Shows classmate m every view, S times each; or only says what it would have been shown, if not `needed`."""
-        if row.shown.outcome is not Outcome.ok:
-            return self.said(m, (None,), self._not_asked(row, 0, row.shown.outcome))
+        if row.outcome is not Outcome.ok:
+            return self.said(m, (None,), self._not_asked(row, 0, row.outcome))
         built = self.prompts_of(row, m)
         texts: tuple[str | None, ...] = tuple(prompt.text for prompt in built)
         unasked = next((prompt for prompt in built if prompt.ids is None), None)
@@ -104,21 +104,21 @@ class ClassmateAsker:
 
     def prompts_of(self, row: ReadRow, m: int) -> tuple[prompts.ClassmatePrompt, ...]:
         """What classmate m is shown, one prompt per view; empty where nobody is asked."""
-        return tuple(self._prompt(row, m, view) for view in row.shown.views)
+        return tuple(self._prompt(row, m, thought) for thought in row.thoughts)
 
-    def _prompt(self, row: ReadRow, m: int, view: View) -> prompts.ClassmatePrompt:
+    def _prompt(self, row: ReadRow, m: int, thought: str | None) -> prompts.ClassmatePrompt:
         config = self.reward.classmate_cot_reward_configs
         return prompts.build(
-            view.messages,
-            view.thought,
+            row.chat,
+            thought,
             self._tokenizers[m],
             markers=self.reward.markers,
             classmate_markers=self.reward.classmate_markers,
-            close=self._closes(m, view),
+            close=self._closes(row, m, thought),
             max_len=self._max_model_len,
             template_kwargs=self._template_kwargs,
             classmate_template=config.classmate_template,
-            example=view.example,
+            example=row.example,
             cue=self._cue(row),
         )
 
@@ -138,22 +138,22 @@ class ClassmateAsker:
     ) -> tuple[Continuation, ...]:
         return tuple(Continuation(view=v, sample=s, outcome=outcome, error=error) for s in range(row.samples))
 
-    def _closes(self, m: int, view: View) -> bool:
+    def _closes(self, row: ReadRow, m: int, thought: str | None) -> bool:
         """Whether the thought is closed for classmate m."""
         setting = self.reward.classmate_cot_reward_configs.classmate_close_marker
-        if view.thought is None:
-            return view.close
-        return prompts.closes(for_all=view.close, thinks=self._thinks[m], setting=setting)
+        if thought is None:
+            return row.close
+        return prompts.closes(for_all=row.close, thinks=self._thinks[m], setting=setting)
 
     async def _ask_view(
         self, row: ReadRow, m: int, v: int, prompt: prompts.ClassmatePrompt, excluded: frozenset[int]
     ) -> tuple[Continuation, ...]:
-        config, view = self.reward.classmate_cot_reward_configs, row.shown.views[v]
+        config = self.reward.classmate_cot_reward_configs
         assert prompt.ids is not None, "a prompt that does not fit is not asked"
-        alone = config.compares_with_question_alone and v == len(row.shown.views) - 1
+        alone = config.reward_type.compares_with_question_alone and v == len(row.thoughts) - 1
         if alone:
             # All rows of a prompt are compared with the same answers; whether the thought is closed may differ.
-            seeds = self._seeds(row, m, first=0 if view.close else row.samples, rollout=_ALL_ROLLOUTS)
+            seeds = self._seeds(row, m, first=0 if row.close else row.samples, rollout=_ALL_ROLLOUTS)
         else:
             seeds = self._seeds(row, m, first=v * row.samples, rollout=row.answer.rollout)
         ask = partial(
@@ -172,15 +172,15 @@ class ClassmateAsker:
         self, row: ReadRow, m: int, v: int, s: int, prompt: prompts.ClassmatePrompt, reply: Reply
     ) -> Continuation:
         """What is scored of a reply."""
-        markers, view = self.reward.classmate_markers, row.shown.views[v]
+        markers, thought = self.reward.classmate_markers, row.thoughts[v]
         in_block = self.reward.classmate_cot_reward_configs.classmate_template == "thought_block"
         text, outcome = None, reply.outcome
         if outcome is Outcome.ok:
             text, outcome = prompts.answer(
                 list(reply.token_ids),
-                closed=self._closes(m, view),
-                opened=view.thought is not None or prompt.text.rstrip().endswith(markers.start),
-                markers=markers if view.thought is None or in_block else None,
+                closed=self._closes(row, m, thought),
+                opened=thought is not None or prompt.text.rstrip().endswith(markers.start),
+                markers=markers if thought is None or in_block else None,
                 tokenizer=self._tokenizers[m],
             )
         return Continuation(

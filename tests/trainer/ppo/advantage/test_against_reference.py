@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.trainer.ppo import recompute
 from tests.trainer.ppo.recompute import Options, Rewards
-from verl.classmate.algorithm_config import DECOUPLED_ESTIMATORS, AdvantageConfig
+from verl.classmate.algorithm_config import AdvantageConfig
+from verl.classmate.estimators import DECOUPLED_ESTIMATORS
 from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage
 
 TOKENS, SEGMENTS = 4, 2

@@ -13,14 +13,9 @@ from hypothesis import strategies as st
 
 from tests.classmate.rows import asked, read_row
 from tests.trainer.ppo.advantage.test_upstream import THEIRS, Algorithm
-from verl.classmate.algorithm_config import (
-    BATCH_ESTIMATORS,
-    DECOUPLED_ESTIMATORS,
-    GROUP_ESTIMATORS,
-    OUR_ESTIMATORS,
-    AdvantageConfig,
-)
+from verl.classmate.algorithm_config import AdvantageConfig
 from verl.classmate.config import ClassmateCotRewardConfig
+from verl.classmate.estimators import DECOUPLED_ESTIMATORS, ESTIMATORS, OUR_ESTIMATORS
 from verl.classmate.outcome import Outcome
 from verl.classmate.reward_scale import RewardScale
 from verl.classmate.row import Continuation, Verdict
@@ -28,6 +23,7 @@ from verl.classmate.scoring import RewardRules, score_row
 from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage, group_normalise
 
 ALGORITHM = Algorithm(gamma=1.0, lam=0.95, norm_adv_by_std_in_grpo=True)
+COMPARE_GROUPS = [name for name in THEIRS if ESTIMATORS[name].compares_group]
 
 
 SIZES = st.integers(2, 64)
@@ -58,7 +54,7 @@ def step(
 
 def advantages(inputs: AdvantageInputs, estimator: str, **options: Any) -> torch.Tensor:
     config = AdvantageConfig(
-        adv_estimator=estimator,  # type: ignore[arg-type]
+        adv_estimator=estimator,
         **{"classmate_reward_weight": 0.5, "min_classmate_valid_fraction": 0.0} | options,
     )
     return compute_advantage(inputs, config, ALGORITHM).advantages_BR
@@ -269,7 +265,7 @@ def test_batch_normalisation_moves_all_groups_by_a_mean_or_none() -> None:
     assert moved[0, 0] < 0
 
 
-@pytest.mark.parametrize("estimator", [name for name in THEIRS if name in (*GROUP_ESTIMATORS, "reinforce_plus_plus")])
+@pytest.mark.parametrize("estimator", [*COMPARE_GROUPS, "reinforce_plus_plus"])
 def test_upstreams_estimators_are_guarded(estimator: str) -> None:
     noise = 0.0
     for value, n in itertools.product((0.1, 1.3, 8.1, 1e5 + 0.1), range(2, 65)):
@@ -285,13 +281,13 @@ def test_upstreams_estimators_are_guarded(estimator: str) -> None:
     assert (noise == 0) == (estimator == "grpo_passk"), noise
 
 
-@pytest.mark.parametrize("estimator", GROUP_ESTIMATORS)
+@pytest.mark.parametrize("estimator", COMPARE_GROUPS)
 def test_the_guard_leaves_groups_that_vary_alone(estimator: str) -> None:
     values = torch.tensor([1.0, 0.0, 0.3, 8.1, 8.1, 8.1, 8.1, 0.25, 0.5, 0.0])
     groups = ["a"] * 3 + ["b"] * 4 + ["c"] * 3
     inputs = step(values, values * 0, groups)
     guarded, raw = (advantages(inputs, estimator, constant_group=guard) for guard in ("zero", "raw"))
-    if estimator in BATCH_ESTIMATORS:
+    if ESTIMATORS[estimator].centres_batch:
         torch.testing.assert_close(guarded, raw, atol=1e-5, rtol=1e-5)
         constant = guarded[3:7][inputs.response_mask_BR[3:7].bool()]
         assert (constant == constant[0]).all(), "the batch's mean, and nothing else"

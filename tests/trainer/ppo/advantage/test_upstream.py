@@ -2,18 +2,18 @@
 
 import dataclasses
 import math
-from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
-from verl.classmate.algorithm_config import OUR_ESTIMATORS, AdvantageConfig, EstimatorName
+from verl.classmate.algorithm_config import AdvantageConfig
+from verl.classmate.estimators import ESTIMATORS
 from verl.trainer.ppo.advantage import AdvantageInputs, AdvantageResult, compute_advantage
 from verl.trainer.ppo.core_algos import compute_gae_advantage_return, compute_rloo_outcome_advantage
 from verl.utils import torch_functional
 
-THEIRS = [name for name in get_args(EstimatorName) if name not in OUR_ESTIMATORS]
+THEIRS = [name for name, one in ESTIMATORS.items() if not one.ours]
 ALGORITHM = {"gamma": 1.0, "lam": 0.95, "norm_adv_by_std_in_grpo": True}
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1], [1, 0, 0], [1, 1, 1], [1, 1, 0]])
 R = torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0, 0.0])

@@ -1,11 +1,10 @@
-"""What all advantage estimators share: their input, their result, and the registry.
+"""What all advantage estimators share: their input and their result.
 
 One decision: an estimator sees the step's whole batch as per-row scalars and masks, so that no statistic can depend on
 micro-batches, ranks or row order, and rows without a valid score are excluded here, not hidden behind a number.
 Shapes: B rows (prompts x n), R response tokens, K segments of a CoT.
 
-    >>> @register_estimator("mine")
-    ... def mine(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor: ...
+    >>> def max_of_both(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor: ...    # max_of_both.py
 """
 
 import dataclasses
@@ -110,15 +109,4 @@ class AdvantageResult:
 
 
 Estimator = Callable[[AdvantageInputs, AdvantageConfig], torch.Tensor]
-ESTIMATORS: dict[str, Estimator] = {}
-"""Estimators that see the reward's parts; any other name is upstream's and sees the fused scalar."""
-
-
-def register_estimator(name: str) -> Callable[[Estimator], Estimator]:
-    """Adds an estimator to the registry; it returns token advantages (B, R), rows that are not valid included."""
-
-    def add(function: Estimator) -> Estimator:
-        ESTIMATORS[name] = function
-        return function
-
-    return add
+"""An estimator of ours: token advantages (B, R), rows that are not valid included."""

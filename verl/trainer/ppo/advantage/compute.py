@@ -5,17 +5,40 @@
 """
 
 import logging
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.classmate.errors import ConfigError
-from verl.trainer.ppo.advantage.base import ESTIMATORS, AdvantageInputs, AdvantageResult
+from verl.classmate.estimators import OUR_ESTIMATORS
+from verl.trainer.ppo.advantage.base import AdvantageInputs, AdvantageResult, Estimator
 from verl.trainer.ppo.advantage.metrics import reward_metrics, token_deviation
 from verl.trainer.ppo.advantage.upstream import upstream_advantage
 
 logger = logging.getLogger(__name__)
+
+
+def find_estimator(name: str) -> Estimator:
+    """The function of an estimator of ours: in the file of its name, under its name.
+
+    Raises:
+        ImportError: there is none.
+    """
+    try:
+        function: Estimator = getattr(import_module(f"verl.trainer.ppo.advantage.{name}"), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ImportError(
+            f"the estimator {name} of verl/classmate/estimators.py needs a function {name} in "
+            f"verl/trainer/ppo/advantage/{name}.py ({error})"
+        ) from error
+    return function
+
+
+OURS: Mapping[str, Estimator] = {name: find_estimator(name) for name in OUR_ESTIMATORS}
+"""Estimators that see the reward's parts; any other is upstream's and sees the fused scalar."""
 
 
 def compute_advantage(inputs: AdvantageInputs, config: AdvantageConfig, algorithm: Any = None) -> AdvantageResult:
@@ -34,7 +57,7 @@ def compute_advantage(inputs: AdvantageInputs, config: AdvantageConfig, algorith
     Raises:
         ConfigError: rewards per segment, but all tokens of a row are to carry one advantage.
     """
-    ours = ESTIMATORS.get(config.adv_estimator)
+    ours = OURS.get(config.adv_estimator)
     if ours and inputs.segment_BR is not None and config.token_level_classmate_reward_mode == "all":
         raise ConfigError(
             "token_level_classmate_reward_mode=all cannot tell the segments of a CoT apart; write classmate_partial"

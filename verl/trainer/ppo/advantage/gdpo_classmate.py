@@ -2,8 +2,7 @@
 
 One decision: one mean and one standard deviation serve tokens that carry all components (the CoT that was handed over)
 and tokens that carry the main one only, so that no sequence mixes two scales. The weight w multiplies the
-normalised component; on the raw reward the group's standard deviation would cancel it. `gdpo_wo_bn` is the same without
-the last step.
+normalised component; on the raw reward the group's standard deviation would cancel it.
 
 Where the parts cancel in nearly all rows, their sum has next to no deviation, and tokens that carry the main part alone
 would be divided by it: advantages of a million. The deviation therefore counts as a tenth of the main part's at least.
@@ -16,7 +15,7 @@ docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
 import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
-from verl.trainer.ppo.advantage.base import AdvantageInputs, register_estimator
+from verl.trainer.ppo.advantage.base import AdvantageInputs
 from verl.trainer.ppo.advantage.normalise import EPSILON, components
 
 LEAST_SPREAD = 0.1
@@ -26,11 +25,13 @@ ROUNDING = 2.0**-30
 """Of the batch's mean, as a share of its largest value: what the float64 normaliser leaves of 0, at most."""
 
 
-@register_estimator("gdpo_wo_bn")
-@register_estimator("gdpo_classmate")
 def gdpo_classmate(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     """Z k + Z' (1 - k) m in mode `classmate_partial`, Z m in mode `all`. Returns (B, R)."""
-    batch_norm = "none" if config.adv_estimator == "gdpo_wo_bn" else config.gdpo_batch_norm
+    return gdpo(inputs, config, batch_norm=config.gdpo_batch_norm)
+
+
+def gdpo(inputs: AdvantageInputs, config: AdvantageConfig, *, batch_norm: str) -> torch.Tensor:
+    """The sum of the components, normalised over the batch by `sequence`, by `token` or not at all (`none`). (B, R)."""
     parts = components(inputs, config, divide_by_std=config.gdpo_group_norm == "std")
     main_B = config.main_reward_weight * parts.main_B
     consistency_B = config.consistency_reward_weight * parts.consistency_B

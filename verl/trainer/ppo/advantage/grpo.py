@@ -12,11 +12,10 @@ docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
 import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
-from verl.trainer.ppo.advantage.base import AdvantageInputs, register_estimator
+from verl.trainer.ppo.advantage.base import AdvantageInputs
 from verl.trainer.ppo.advantage.normalise import fused_size, normaliser
 
 
-@register_estimator("grpo")
 def grpo(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     """A(F) m, and A(r) m on rows without classmate score. Returns (B, R)."""
     normalise = normaliser(config, divide_by_std=config.norm_adv_by_std_in_grpo, exact=False)

@@ -11,11 +11,10 @@ docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
 import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
-from verl.trainer.ppo.advantage.base import AdvantageInputs, register_estimator
+from verl.trainer.ppo.advantage.base import AdvantageInputs
 from verl.trainer.ppo.advantage.normalise import components
 
 
-@register_estimator("grpo_main_classmate_separated")
 def grpo_main_classmate_separated(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     """A(r) m + w A(W) k, in mode `all` (A(r) + w A(W)) m. Returns (B, R)."""
     parts = components(inputs, config, divide_by_std=config.norm_adv_by_std_in_grpo)

@@ -11,7 +11,7 @@ docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
 import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
-from verl.trainer.ppo.advantage.base import AdvantageInputs, register_estimator
+from verl.trainer.ppo.advantage.base import AdvantageInputs
 from verl.trainer.ppo.advantage.normalise import (
     carriers,
     fused_size,
@@ -22,7 +22,6 @@ from verl.trainer.ppo.advantage.normalise import (
 )
 
 
-@register_estimator("grpo_w_classmate")
 def grpo_w_classmate(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     """A(F) k + A(r) (1 - k) m, in mode `all` A(F) m; A(r) on rows without classmate score. (B, R)."""
     normalise = normaliser(config, divide_by_std=config.norm_adv_by_std_in_grpo)

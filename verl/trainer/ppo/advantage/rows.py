@@ -7,14 +7,15 @@ One decision: which fields a run's rows must have follows from its options, here
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
-from verl.classmate.record import Advantage
+from verl.classmate.record import RowRecord
 from verl.trainer.ppo.advantage.base import AdvantageInputs
 
 
@@ -115,23 +116,21 @@ def fit_width(values_BX: torch.Tensor, width: int) -> torch.Tensor:
     return torch.nn.functional.pad(values_BX, (0, width - values_BX.shape[1]))
 
 
-def recorded_advantages(
+def with_advantage(
+    record: RowRecord,
     advantages_R: torch.Tensor,
     classmate_mask_R: torch.Tensor,
     segment_R: torch.Tensor | None = None,
-    *,
-    segments: int = 0,
-    turns: Sequence[Sequence[int]] = (),
-) -> Advantage:
-    """A row's advantage as it is kept: off and on the tokens that were handed over, and on each segment of these.
+) -> RowRecord:
+    """A row as it was trained on: its advantage off and on the tokens that were handed over, and on each segment.
 
     Most estimators give all of these tokens the same advantage; the mean is recorded, None where there is no token.
-    Where there are `turns` (first token, one past the last), tokens between them are nobody's.
+    Tokens between the answer's turns are nobody's.
     """
     written_R = torch.ones(len(advantages_R), dtype=torch.bool)
-    if turns:
+    if record.answer.turns:
         written_R[:] = False
-        for first, end in turns:
+        for first, end in record.answer.turns:
             written_R[first:end] = True
 
     def mean(chosen_R: torch.Tensor) -> float | None:
@@ -140,5 +139,11 @@ def recorded_advantages(
 
     on_segments = None
     if segment_R is not None:
-        on_segments = tuple(mean(segment_R == number) for number in range(1, segments + 1))
-    return Advantage(elsewhere=mean(classmate_mask_R == 0), on_cot=mean(classmate_mask_R == 1), on_segments=on_segments)
+        on_segments = tuple(mean(segment_R == number) for number in range(1, len(record.segment_rewards) + 1))
+    return replace(
+        record,
+        has_advantage=True,
+        advantage=mean(classmate_mask_R == 0),
+        advantage_on_cot=mean(classmate_mask_R == 1),
+        advantage_on_segments=on_segments,
+    )

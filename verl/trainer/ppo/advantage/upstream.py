@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from verl.classmate.algorithm_config import BATCH_ESTIMATORS, GROUP_ESTIMATORS, AdvantageConfig
+from verl.classmate.algorithm_config import AdvantageConfig
+from verl.classmate.estimators import ESTIMATORS
 from verl.trainer.ppo.advantage.base import AdvantageInputs
 from verl.trainer.ppo.advantage.normalise import constant, fused_size, groups_of
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
@@ -28,11 +29,12 @@ def upstream_advantage(
 
     Rows that are left out have advantage 0; their returns are the critic's own values, from which it learns nothing.
     """
+    centres_batch = ESTIMATORS[config.adv_estimator].centres_batch
     rows = _rows(inputs, config)
     mask_BR = inputs.response_mask_BR[rows]
     reward_B = torch.where(inputs.fused_rows_B, inputs.final_reward_B, inputs.base_reward_B)[rows].float()
     constant_B = _constant_rows(inputs, config, algorithm, rows, reward_B)
-    if config.adv_estimator in BATCH_ESTIMATORS:
+    if centres_batch:
         # The mean of the batch that they take off every row is no rounding; what a group has in common cancels.
         reward_B = torch.where(constant_B, torch.zeros_like(reward_B), reward_B)
     arguments: dict[str, Any] = {"token_level_rewards": _on_last_token(reward_B, mask_BR), "response_mask": mask_BR}
@@ -51,7 +53,7 @@ def upstream_advantage(
     returns_BR = advantages_BR.clone() if inputs.values_BR is None else inputs.values_BR.float().clone()
     if len(rows):
         advantages, returns = get_adv_estimator_fn(config.adv_estimator)(**arguments)
-        if config.adv_estimator not in BATCH_ESTIMATORS:
+        if not centres_batch:
             advantages = torch.where(constant_B.unsqueeze(-1), torch.zeros_like(advantages), advantages)
         advantages_BR[rows] = (advantages * mask_BR).float()
         returns_BR[rows] = returns.float()
@@ -65,7 +67,7 @@ def _rows(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
         shown_B = shown_B & ~torch.isnan(inputs.greedy_base_B)
     # Upstream's best of k needs two rows; for the other group estimators a single one is what the option says.
     needs_two = config.adv_estimator == "grpo_passk" or config.singleton_group == "zero"
-    if config.adv_estimator in GROUP_ESTIMATORS and needs_two:
+    if ESTIMATORS[config.adv_estimator].compares_group and needs_two:
         groups = [rows for rows in groups_of(inputs.group_B, shown_B) if len(rows) > 1]
         return torch.cat(groups).sort().values if groups else torch.zeros(0, dtype=torch.int64)
     return torch.nonzero(shown_B).flatten()
@@ -79,7 +81,7 @@ def _constant_rows(
     group_B = inputs.group_B[rows.numpy()]
     if config.adv_estimator == "reinforce_plus_plus" and algorithm["gamma"] == 1:
         group_B = np.zeros(len(rows), dtype=object)
-    elif config.adv_estimator not in GROUP_ESTIMATORS:
+    elif not ESTIMATORS[config.adv_estimator].compares_group:
         return result_B
     if config.constant_group == "zero":
         fused_B = inputs.fused_rows_B[rows]

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig, algorithm_from_mapping
+from verl.classmate.estimators import OUR_ESTIMATORS
 from verl.trainer.ppo.advantage.base import AdvantageInputs
 from verl.trainer.ppo.advantage.compute import compute_advantage
-from verl.trainer.ppo.core_algos import register_adv_est
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
 _OF_ALGORITHM = ("norm_adv_by_std_in_grpo", "gdpo_batch_norm", "gdpo_group_norm", "singleton_group")
 
@@ -78,5 +79,7 @@ def _behind_upstream(name: str) -> Callable[..., tuple[torch.Tensor, torch.Tenso
     return from_tokens
 
 
-for _name in ("gdpo_classmate", "gdpo_wo_bn", "grpo_main_classmate_separated", "grpo_w_classmate"):
-    register_adv_est(_name)(_behind_upstream(_name))
+for _name in OUR_ESTIMATORS:
+    # `grpo` is a name of upstream's, which means its own function there.
+    if _name not in ADV_ESTIMATOR_REGISTRY:
+        register_adv_est(_name)(_behind_upstream(_name))
