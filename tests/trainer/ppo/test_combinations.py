@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from tests.e2e.world import World
 from tests.e2e.world import settings as world_settings
 from tests.trainer.ppo.recompute import Options, advantages
-from verl.classmate.algorithm_config import OUR_ESTIMATORS, EstimatorName, check_training
+from verl.classmate.algorithm_config import OUR_ESTIMATORS, EstimatorName, algorithm_from_mapping, check_training
 from verl.classmate.config import STEP_WISE, Clamp, ClassmateCotRewardConfig, RewardType, TokenMode, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
@@ -94,7 +94,7 @@ def refusal(base: dict[str, Any], combination: Combination) -> str | None:
     """Why a combination is refused, None if it is not."""
     config = with_options(base, combination, ("a", "b"))
     try:
-        check_training(config, from_mapping(config["reward_model"]))
+        check_training(config, from_mapping(config["reward_model"]), algorithm_from_mapping(config["algorithm"]))
     except ConfigError as error:
         return str(error)
     return None
