@@ -327,7 +327,7 @@ def test_the_plan_of_a_run_agrees_with_the_resources_page(parameters: dict[str, 
         one = {"model": str(model), "backend": "vllm", "gpu_memory_utilization": classmate_share}
         reward = from_mapping({"classmates": [one]})
         schedule = resolved_schedule(config, reward)
-        cells = [re.split(r"\s{2,}", line) for line in resource_plan(config, reward)]
+        cells = [re.split(r"\s{2,}", line) for line in resource_plan(config, reward, debug=False)]
         sizes = {cell[0]: cell[3] for cell in cells if len(cell) > 3}
         return sizes, schedule, gpu_memory_share(config, reward, schedule)
 

@@ -124,8 +124,7 @@ class TestCommands:
         from omegaconf import OmegaConf
 
         from tests.trainer.test_configs import composed
-        from verl.classmate.algorithm_config import check_training
-        from verl.classmate.config import from_mapping
+        from verl.classmate.config import RunConfig
         from verl.trainer.run.command_line import prepare_overrides
 
         config: Any = composed(
@@ -134,8 +133,7 @@ class TestCommands:
             *prepare_overrides(ours.overrides(arm, job_of(made, tmp_path))),
         )
         container: Any = OmegaConf.to_container(config, resolve=True)
-        reward = from_mapping(container["reward_model"], require_classmates=bool(arm.helpers))
-        check_training(container, reward)
+        reward = RunConfig.read(container, trainer_name="classmate_cot" if arm.helpers else "baseline").reward
         assert len(reward.classmates) == arm.helpers
         assert {spec.backend for spec in reward.classmates} <= {arm.engine}
         assert not arm.helpers or reward.classmate_schedule == arm.how

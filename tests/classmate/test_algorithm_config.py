@@ -126,7 +126,8 @@ def test_a_cap_turns_rollout_correction_on() -> None:
     ],
 )
 def test_nodes_that_contradict_each_other(algorithm: dict, reward_model: dict, message: str) -> None:
+    config, reward = whole(algorithm, **reward_model)
     with pytest.raises(ConfigError) as error:
-        check_training(*whole(algorithm, **reward_model))
+        check_training(config, reward, algorithm_from_mapping(config["algorithm"]))
     assert message in str(error.value)
     assert "\n" not in str(error.value)

@@ -18,8 +18,7 @@ from omegaconf import OmegaConf
 from tests.e2e.tiny import make_tiny_world
 from tests.e2e.world import World
 from tests.my_scripts.launching import SCRIPTS, TRAINING, launch, planned
-from verl.classmate.algorithm_config import check_training
-from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, RunConfig
 from verl.data_preprocessing.arithmetic_problems import make_dataset_row, make_problem
 from verl.data_preprocessing.common import write_parquet
 from verl.data_preprocessing.hinted_arithmetic_sycophancy import sycophancy_row
@@ -93,15 +92,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def composed(command: list[str]) -> tuple[dict[str, Any], ClassmateRewardModelConfig]:
-    """The config that a planned command runs with, as the entry point composes it."""
+def composed(command: list[str]) -> tuple[dict[str, Any], RunConfig]:
+    """The config that a planned command runs with, as the entry point composes it, and its typed view."""
     dash_m, entry, *overrides = command
     assert dash_m == "-m"
     with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
         config = compose(CONFIGS[entry], overrides=prepare_overrides(overrides))
     fill_in(config, Machine(gpus=4, gpu_gib=79.2)).refuse()
     container: Any = OmegaConf.to_container(config, resolve=True)
-    return container, from_mapping(container["reward_model"], require_classmates="classmate" in entry)
+    return container, RunConfig.read(container, trainer_name="classmate_cot" if "classmate" in entry else "baseline")
 
 
 PRESETS = [(name, "Qwen3-0.6B") for name in TRAINING]
@@ -116,10 +115,11 @@ def test_gpu_presets_pass_every_check_of_a_start(
     pytest.importorskip("vllm")
     classmate = models / "Qwen3-0.6B"
     command = planned(name, f"--model={models / size}", "--gpus=4", cwd=tmp_path, DATA=data, CLASSMATES=classmate)
-    config, reward = composed(command)
+    config, run = composed(command)
+    reward = run.reward
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    check_training(config, reward)
-    preflight.check(config, reward, needs_classmates="classmate" in name)
+    assert run.trains_with_classmates is ("classmate" in name)
+    preflight.check(config, run)
     assert_sizes_are_those_of_the_spec(config, name)
     assert_method_is_that_of_the_study(config, reward, name)
     split = ("warmup_train", "warmup_dev") if "warmup" in name else ("train", "dev")
@@ -182,7 +182,8 @@ def test_what_the_user_writes_wins(tmp_path: Path) -> None:
     given = ["trainer.save_freq=7", "++trainer.total_epochs=1", "reward_model.classmate_reward_weight=0.3"]
     classmates = ["--classmates", "A,B"]
     command = planned("qwen3_classmate_mmlu_sycophancy", "--model=M", *given, *classmates, cwd=tmp_path, N_GPUS=2)
-    config, reward = composed(command)
+    config, run = composed(command)
+    reward = run.reward
     assert config["trainer"]["save_freq"] == 7
     assert config["trainer"]["total_epochs"] == 1
     assert config["actor_rollout_ref"]["model"]["path"] == "M"

@@ -13,11 +13,11 @@ from tests.trainer.test_configs import composed
 SCRIPT = """
 import sys
 from omegaconf import OmegaConf
-from verl.classmate.config import from_mapping
+from verl.classmate.config import RunConfig
 from verl.trainer.run.session import start_ray
 
 config = OmegaConf.load(sys.argv[1])
-session = start_ray(config, from_mapping(config.reward_model, require_classmates=False))
+session = start_ray(config, RunConfig.read(config))
 try:
     import os
     import ray

@@ -1,7 +1,8 @@
 """Options that depend on more than one node of the config: the estimator, and what it can make of the reward's parts.
 
 >>> reward = from_mapping(hydra_config.reward_model)
->>> advantage = check_training(hydra_config, reward)
+>>> algorithm = algorithm_from_mapping(hydra_config.algorithm)
+>>> advantage = check_training(hydra_config, reward, algorithm)
 >>> advantage.adv_estimator
 'gdpo_classmate'
 """
@@ -165,17 +166,19 @@ def algorithm_from_mapping(mapping: Mapping[str, Any]) -> AlgorithmConfig:
     return parse(AlgorithmConfig, known, "algorithm")
 
 
-def check_training(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> AdvantageConfig:
+def check_training(
+    config: Mapping[str, Any], reward: ClassmateRewardModelConfig, algorithm: AlgorithmConfig
+) -> AdvantageConfig:
     """What depends on more than one node of the whole, resolved config.
 
     Args:
-        config: with the nodes `algorithm` and `actor_rollout_ref`.
+        config: with upstream's keys of the nodes `algorithm` and `actor_rollout_ref`.
         reward: the typed node `reward_model`.
+        algorithm: the typed node `algorithm`.
 
     Raises:
         ConfigError: options that contradict each other.
     """
-    algorithm = algorithm_from_mapping(config["algorithm"])
     mode = reward.token_level_main_reward_mode
     require(
         mode == "all_tokens" or algorithm.adv_estimator == "grpo",
@@ -212,11 +215,15 @@ def rollout_correction(config: Mapping[str, Any], reward: ClassmateRewardModelCo
     return {"rollout_is": "token", "rollout_is_threshold": cap}
 
 
-def group_notes(config: Mapping[str, Any]) -> list[str]:
-    """A line for a person where rows are compared within their group, and each group is one row."""
-    algorithm, rollouts = config["algorithm"], config["actor_rollout_ref"]["rollout"]["n"]
-    name, singletons = algorithm["adv_estimator"], algorithm.get("singleton_group")
-    if rollouts != 1 or singletons != "zero" or name not in ESTIMATORS or not ESTIMATORS[name].compares_group:
+def group_notes(algorithm: AlgorithmConfig, *, rollouts: int) -> list[str]:
+    """A line for a person where rows are compared within their group, and each group is one row.
+
+    Args:
+        algorithm: the typed node.
+        rollouts: `actor_rollout_ref.rollout.n`.
+    """
+    name = algorithm.adv_estimator
+    if rollouts != 1 or algorithm.singleton_group != "zero" or not ESTIMATORS[name].compares_group:
         return []
     return [
         f"warning: actor_rollout_ref.rollout.n=1 leaves {name} nothing to compare a row with: all advantages are 0; "

@@ -33,7 +33,7 @@ from verl.classmate.reward_model_config import (
     ClassmateVllmConfig,
 )
 from verl.classmate.specs import DEFAULT_SHARE, Backend, ClassmateSpec, Placement, SelfPlaySpec
-from verl.classmate.typed import parse, plain_mapping, render_yaml, require
+from verl.classmate.typed import parse, plain_mapping, render_yaml, require, value_at
 
 __all__ = [
     "BASE_YAML",
@@ -100,6 +100,12 @@ class RunConfig:
     """`cpu` or `cuda`."""
     deterministic: bool
     """Whether the same run gives the same numbers to the last digit."""
+    debug: bool
+    """Whether the run is one process, in which breakpoints work."""
+    fork_workers: bool
+    """Whether workers of this machine are forked from a process that has imported the large libraries."""
+    console: str
+    """The terminal's output: `rich`, `plain` or `auto`."""
     policy_engine: str
     """Engine with which the policy answers: `hf` or `vllm`."""
     max_prompt_length: int
@@ -123,16 +129,20 @@ class RunConfig:
         """
         plain = plain_mapping(config)
         reward = from_mapping(plain["reward_model"], require_classmates=trainer_name == "classmate_cot")
-        advantage = check_training(plain, reward)
+        algorithm = algorithm_from_mapping(plain["algorithm"])
+        advantage = check_training(plain, reward, algorithm)
         trainer, data, policy = plain["trainer"], plain["data"], plain["actor_rollout_ref"]
         return cls(
             reward=reward,
-            algorithm=algorithm_from_mapping(plain["algorithm"]),
+            algorithm=algorithm,
             advantage=advantage,
             trainer_name=trainer_name or trainer["v1"]["trainer_mode"],
             folder=None if trainer["default_local_dir"] is None else Path(trainer["default_local_dir"]),
             device=trainer["device"],
-            deterministic=bool(trainer["deterministic"]),
+            deterministic=bool(value_at(plain, "trainer.deterministic")),
+            debug=bool(value_at(plain, "debug")),
+            fork_workers=bool(value_at(plain, "trainer.fork_workers")),
+            console=value_at(plain, "trainer.console"),
             policy_engine=policy["rollout"]["name"],
             max_prompt_length=data["max_prompt_length"],
             max_response_length=data["max_response_length"],

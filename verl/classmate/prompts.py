@@ -22,6 +22,7 @@ from typing import Any, Literal
 from verl.classmate.cot import CotKind, CotMarkers, CotSpan, KeptCot, find_thought, locate
 from verl.classmate.errors import ConfigError
 from verl.classmate.outcome import Outcome
+from verl.classmate.reward_config import ClassmateCotRewardConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ def build(
     close: bool,
     max_len: int,
     template_kwargs: Mapping[str, Any] | None = None,
-    classmate_template: Literal["thought_block", "open_assistant_turn"] = "thought_block",
+    classmate_template: Literal["thought_block", "open_assistant_turn"] = ClassmateCotRewardConfig.classmate_template,
     example: str | None = None,
     cue: str = "",
 ) -> ClassmatePrompt:

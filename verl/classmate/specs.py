@@ -1,6 +1,7 @@
 """The frozen models of a run as a user names them, and what stands for the settings that were left open.
 
->>> defaults = EngineDefaults(backend="hf", placement="colocated", tensor_parallel_size=1, colocated_gpus=4)
+>>> engines = {"backend": "hf", "placement": "colocated", "replicas": None, "tensor_parallel_size": 1}
+>>> defaults = EngineDefaults(**engines, colocated_gpus=4, gpu_memory_utilization=None)
 >>> defaults.fill(ClassmateSpec(model="a")).replicas
 4
 """
@@ -66,13 +67,13 @@ class EngineDefaults:
     """Engine."""
     placement: Placement
     """Where engines stand."""
-    replicas: int | None = None
+    replicas: int | None
     """Engines of each model; null: one for each GPU of the policy where they are colocated, else one."""
-    colocated_gpus: int = 1
+    colocated_gpus: int
     """GPUs of the policy."""
     tensor_parallel_size: int
     """Devices one engine is spread over."""
-    gpu_memory_utilization: float | None = None
+    gpu_memory_utilization: float | None
     """Share of a device's memory; None: nobody said."""
 
     def fill(self, spec: ClassmateSpec) -> ClassmateSpec:

@@ -75,6 +75,20 @@ def plain_mapping(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapping
 
 
+def value_at(config: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key of a plain config.
+
+    Raises:
+        ConfigError: when a user's override has removed it.
+    """
+    node: Any = config
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            raise ConfigError(f"{key} is missing; write +{key}=VALUE, or leave out what removes it")
+        node = node[part]
+    return node
+
+
 def parse(cls: type[T], mapping: Mapping[str, Any], path: str, *, foreign: Collection[str] = ()) -> T:
     """Builds `cls` from `mapping`, whose place in the whole config is `path` (used in messages).
 

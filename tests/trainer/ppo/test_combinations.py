@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from tests.e2e.world import World
 from tests.e2e.world import settings as world_settings
 from tests.trainer.ppo.recompute import Options, advantages
-from verl.classmate.algorithm_config import check_training
+from verl.classmate.algorithm_config import algorithm_from_mapping, check_training
 from verl.classmate.config import Clamp, ClassmateCotRewardConfig, TokenMode, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.estimators import ESTIMATORS, OUR_ESTIMATORS
@@ -96,7 +96,7 @@ def refusal(base: dict[str, Any], combination: Combination) -> str | None:
     """Why a combination is refused, None if it is not."""
     config = with_options(base, combination, ("a", "b"))
     try:
-        check_training(config, from_mapping(config["reward_model"]))
+        check_training(config, from_mapping(config["reward_model"]), algorithm_from_mapping(config["algorithm"]))
     except ConfigError as error:
         return str(error)
     return None

@@ -7,6 +7,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 
+from verl.classmate.algorithm_config import AlgorithmConfig
 from verl.classmate.config import from_mapping
 from verl.protocol import DataProto
 from verl.trainer.ppo.core_algos import agg_loss
@@ -31,8 +32,6 @@ def config(**changes: Any) -> DictConfig:
                 "rollout": {"n": 2},
             },
             "algorithm": {
-                "old_log_prob": "auto",
-                "use_kl_in_reward": False,
                 "rollout_correction": {"rollout_is": None, "rollout_rs": None, "bypass_mode": False},
             },
             "trainer": {"device": "cpu"},
@@ -43,9 +42,11 @@ def config(**changes: Any) -> DictConfig:
     return made
 
 
-def needs(made: DictConfig, *, rows: int = 8, dropout: bool = False, **reward_model: Any) -> bool:
+def needs(
+    made: DictConfig, *, rows: int = 8, dropout: bool = False, old_log_prob: Any = "auto", **reward_model: Any
+) -> bool:
     reward = from_mapping(reward_model, require_classmates=False)
-    return needs_old_log_probs(made, reward, rows=rows, dropout=dropout)
+    return needs_old_log_probs(made, reward, AlgorithmConfig(old_log_prob=old_log_prob), rows=rows, dropout=dropout)
 
 
 def test_one_step_needs_no_pass_before_it() -> None:
@@ -60,8 +61,6 @@ def test_one_step_needs_no_pass_before_it() -> None:
         {"actor_rollout_ref__actor__ppo_mini_batch_size": 2},
         {"actor_rollout_ref__actor__strategy": "megatron"},
         {"trainer__device": "npu"},
-        {"algorithm__old_log_prob": "always"},
-        {"algorithm__use_kl_in_reward": True},
         {"algorithm__rollout_correction__rollout_is": "token"},
         {"algorithm__rollout_correction__rollout_rs": "token_k1"},
         {"algorithm__rollout_correction__bypass_mode": True},
@@ -74,6 +73,7 @@ def test_what_reads_them_earlier_or_later_has_them_computed(change: dict[str, An
 
 
 def test_two_steps_dropout_corrections_and_masks_need_them() -> None:
+    assert needs(config(), old_log_prob="always")
     assert needs(config(), rows=16)
     assert needs(config(), dropout=True)
     assert needs(config(), rollout_is_threshold=2.0)

@@ -36,9 +36,9 @@ def check(
         pq.write_table(pa.Table.from_pylist([row]), folder / f"{name}.parquet")
         data[f"{name}_files"] = str(folder / f"{name}.parquet")
     custom = {"custom_reward_function": {"path": function}}
-    config = {"data": data, "reward": custom, "trainer": {"deterministic": keys.pop("deterministic", False)}}
-    options = {"classmate_cot_reward_configs": keys.pop("options", {})}
-    check_judges(config, from_mapping({**options, **keys}, require_classmates=False))
+    options, deterministic = {"classmate_cot_reward_configs": keys.pop("options", {})}, keys.pop("deterministic", False)
+    reward = from_mapping({**options, **keys}, require_classmates=False)
+    check_judges({"data": data, "reward": custom}, reward, deterministic=deterministic)
 
 
 LOOSE = {"unfinished_main_score": "exclude", "use_classmate_main_cond": "always"}

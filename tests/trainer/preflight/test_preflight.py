@@ -9,8 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from tests.trainer.test_configs import composed
-from verl.classmate.algorithm_config import group_notes
-from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from verl.classmate.algorithm_config import AlgorithmConfig, group_notes
+from verl.classmate.config import ClassmateRewardModelConfig, RunConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.trainer import preflight
 from verl.trainer.preflight.batches import check_batch_sizes, check_engine_settings, check_sequence_parallel
@@ -260,15 +260,14 @@ def test_unreadable_lengths_are_told_with_readable_ones(tmp_path, prompt, respon
     check_context(**read, needed=600, prompt=prompt, response=response)
 
 
-def test_groups_of_one_row_are_warned_of(cpu_config):
-    assert group_notes(cpu_config) == []
-    alone = changed(cpu_config, actor_rollout_ref__rollout__n=1)
+def test_groups_of_one_row_are_warned_of():
+    assert group_notes(AlgorithmConfig(), rollouts=8) == []
     for name in ("gdpo_classmate", "grpo", "rloo"):
-        (line,) = group_notes(changed(alone, algorithm__adv_estimator=name))
+        (line,) = group_notes(AlgorithmConfig(adv_estimator=name), rollouts=1)
         assert line.startswith(f"warning: actor_rollout_ref.rollout.n=1 leaves {name} nothing to compare")
     for name in ("gae", "remax", "reinforce_plus_plus"):
-        assert group_notes(changed(alone, algorithm__adv_estimator=name)) == []
-    assert group_notes(changed(alone, algorithm__singleton_group="raw")) == []
+        assert group_notes(AlgorithmConfig(adv_estimator=name), rollouts=1) == []
+    assert group_notes(AlgorithmConfig(singleton_group="raw"), rollouts=1) == []
 
 
 def test_sequences_are_split_only_where_attention_joins_them(cpu_config, gpu_config, monkeypatch):
@@ -320,7 +319,17 @@ def test_what_one_process_cannot_do_is_refused_in_debug_mode(cpu_config, key, va
     refused = changed(config, **{key: value})
     with pytest.raises(ConfigError, match=f"{key.replace('__', '.')}={instead}"):
         check_debug(refused, classmates(2, "hf"))
-    check_debug(changed(refused, debug=False), classmates(2, "hf"))
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_debug_mode_has_checks_of_its_own(cpu_config, monkeypatch, debug):
+    asked = []
+    for name in ("check_debug", "check_devices"):
+        monkeypatch.setattr(preflight, name, lambda *_, name=name: asked.append(name))
+    config = changed(cpu_config, debug=debug, data__train_files="/nowhere/train.parquet")
+    with pytest.raises(ConfigError, match=r"/nowhere/train\.parquet"):
+        preflight.check(config, RunConfig.read(config, trainer_name="baseline"))
+    assert asked == ["check_debug" if debug else "check_devices"]
 
 
 def test_classmates_on_vllm_are_refused_in_debug_mode(cpu_config):
@@ -362,4 +371,4 @@ def test_a_key_that_was_removed_is_named(cpu_config, key):
         node = node[name]
     del node[leaf]
     with pytest.raises(ConfigError, match=rf"{key} is missing; write \+{key}=VALUE"):
-        preflight.check(config, classmates(1, "hf"), needs_classmates=True)
+        preflight.check(config, RunConfig.read(config, trainer_name="classmate_cot"))

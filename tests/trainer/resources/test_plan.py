@@ -24,7 +24,7 @@ def model(tmp_path_factory) -> Path:
 def plan(model: str, hardware: str, *classmates: dict, overrides: Sequence[str] = ()) -> list[str]:
     config = composed("classmate_cot_ppo_trainer", hardware, f"actor_rollout_ref.model.path={model}", *overrides)
     reward = from_mapping({"classmates": list(classmates)}, require_classmates=False)
-    return resource_plan.resource_plan(config, reward)
+    return resource_plan.resource_plan(config, reward, debug=False)
 
 
 def test_every_part_has_an_aligned_row(model):
@@ -46,7 +46,7 @@ def test_a_remote_classmate_costs_nothing_here(model, tmp_path):
     classmates = [{"model": "some/model", "backend": "openai"}]
     node = {"host_classmate_name_to_url_json_fn": str(mapping)}
     reward = from_mapping({"classmates": classmates, "classmate_cot_reward_configs": node})
-    *rows, memory = resource_plan.resource_plan(config, reward)
+    *rows, memory = resource_plan.resource_plan(config, reward, debug=False)
     assert " ".join(rows[-1].split()) == "classmate 0 openai remote its own model at http://127.0.0.1:8003"
     needed = memory.partition(";")[0]
     assert needed == plan(str(model), "cpu")[-1].partition(";")[0]

@@ -192,8 +192,8 @@ def test_the_fork_server_precedes_checks_and_ends_with_the_run(
     one_run(monkeypatch, tmp_path, ctrl_c, *settings)
     started = []
 
-    def start_fork_server(config) -> ForkServer | None:
-        if server := session.start_fork_server(config):
+    def start_fork_server(*given) -> ForkServer | None:
+        if server := session.start_fork_server(*given):
             started.append(server.pid)
         return server
 

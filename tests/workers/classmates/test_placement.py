@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from verl.classmate.algorithm_config import EstimatorName
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.frozen import frozen_classmates, frozen_models
@@ -28,7 +29,6 @@ from verl.workers.classmates.placement import (
 def run(gpus: int = 1, *, device: str = "cuda", policy: float = 0.4, rollout: str = "vllm") -> dict[str, Any]:
     return {
         "algorithm": {"adv_estimator": "grpo", "filter_groups": {"enable": False}},
-        "debug": False,
         "trainer": {"device": device, "n_gpus_per_node": gpus, "nnodes": 1},
         "actor_rollout_ref": {
             "model": {"path": "policy"},
@@ -63,22 +63,25 @@ def test_every_engine_has_its_own_name_from_the_config() -> None:
 
 
 def test_classmates_off_the_trainers_gpus_read_beside_log_probs() -> None:
+    def beside(config: dict[str, Any], of: ClassmateRewardModelConfig, estimator: EstimatorName = "grpo") -> bool:
+        return read_beside_log_probs(config, of, estimator=estimator)
+
     server, own = {"backend": "openai"}, {"placement": "dedicated"}
-    assert read_beside_log_probs(run(), reward(server))
-    assert read_beside_log_probs(run(), reward(own, server))
-    assert read_beside_log_probs(run(device="cpu"), reward({}, {"backend": "hf"}))
-    assert not read_beside_log_probs(run(), reward(own, {}))
+    assert beside(run(), reward(server))
+    assert beside(run(), reward(own, server))
+    assert beside(run(device="cpu"), reward({}, {"backend": "hf"}))
+    assert not beside(run(), reward(own, {}))
     # Who waits for its turn is asked by the trainer.
-    assert not read_beside_log_probs(run(device="cpu"), reward({}, {"backend": "hf"}, classmate_schedule="batched"))
-    assert read_beside_log_probs(run(), reward(own, server, classmate_schedule="batched"))
+    assert not beside(run(device="cpu"), reward({}, {"backend": "hf"}, classmate_schedule="batched"))
+    assert beside(run(), reward(own, server, classmate_schedule="batched"))
     live = {"classmate_cot_reward_configs": {"self_play": "live", "self_play_model": "policy"}}
     for device in ("cpu", "cuda"):
-        assert not read_beside_log_probs(run(device=device), reward(own, **live))
-        assert not read_beside_log_probs(run(device=device), from_mapping({}, require_classmates=False))
-        for earlier in ({"adv_estimator": "remax"}, {"filter_groups": {"enable": True}}):
-            config = run(device=device)
-            config["algorithm"] |= earlier
-            assert not read_beside_log_probs(config, reward(own))
+        assert not beside(run(device=device), reward(own, **live))
+        assert not beside(run(device=device), from_mapping({}, require_classmates=False))
+        assert not beside(run(device=device), reward(own), "remax")
+        filtered = run(device=device)
+        filtered["algorithm"] |= {"filter_groups": {"enable": True}}
+        assert not beside(filtered, reward(own))
 
 
 def test_live_self_play_has_no_engine() -> None:

@@ -71,7 +71,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         self.folder, self.console = run.folder, run.console
         self.classmates = self._given.classmates
         self._startup = start_up.StartupLine(self._given.clock, self.console)
-        self._passes = Passes(config, self.reward_config, trains_with_classmates=self.trains_with_classmates)
+        self._passes = Passes(config, run.config)
         self._recorder = StepRecorder(run)
         self._fetched_prompts = 0
         self._next_under_way = False
@@ -95,10 +95,10 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         Raises:
             ConfigError: with debug=true, which is for another trainer.
         """
-        if self.config.debug:
+        if self._run.config.debug:
             raise ConfigError("debug=true is for verl.trainer.ppo.inprocess_trainer.InProcessTrainer; write false")
         if not ray.is_initialized():
-            self._ray_session = start_ray(self.config, self.reward_config)
+            self._ray_session = start_ray(self.config, self._run.config)
         # The queue's actors start while the data is read; `_init_resource_pool_mgr` waits for them.
         with ThreadPoolExecutor(1, thread_name_prefix="queue") as pool:
             self._queue = pool.submit(tq.init, self.config.transfer_queue)

@@ -5,7 +5,7 @@ training pass computes the same numbers, so that pass is left out: the loss take
 and the ratio of PPO is exactly 1. What upstream measured on the first pass, the entropy and how far the rollout
 engine's probabilities are from the trainer's, is measured on the second.
 
-    >>> needs_old_log_probs(config, reward, rows=64, dropout=False)
+    >>> needs_old_log_probs(config, run.reward, run.algorithm, rows=64, dropout=False)
     False
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
+from verl.classmate.algorithm_config import AlgorithmConfig
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.trainer.ppo.core_algos import agg_loss
 from verl.trainer.resources.model_sizes import model_config, with_defaults
@@ -31,20 +32,21 @@ _AGREEMENT = "engine_agreement/"
 """Sums over tokens of a_i, the trainer's probability, and b_i, the engine's, on their way out of the workers."""
 
 
-def needs_old_log_probs(config: Any, reward: ClassmateRewardModelConfig, *, rows: int, dropout: bool) -> bool:
+def needs_old_log_probs(
+    config: Any, reward: ClassmateRewardModelConfig, algorithm: AlgorithmConfig, *, rows: int, dropout: bool
+) -> bool:
     """Whether a batch needs a pass for `old_log_probs` before its update.
 
     Args:
-        config: of the run.
-        reward: its node `reward_model`.
+        config: of the run; of it only upstream's keys are read.
+        reward: its typed node `reward_model`.
+        algorithm: its typed node `algorithm`.
         rows: of the batch, padding included.
         dropout: whether the policy's training pass differs from its other passes.
     """
-    actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
-    correction = algorithm.rollout_correction or {}
+    actor, correction = config.actor_rollout_ref.actor, config.algorithm.rollout_correction or {}
     asked_for = (
         algorithm.old_log_prob == "always",
-        algorithm.use_kl_in_reward,
         reward.rollout_is_threshold is not None,
         any(correction.get(name) for name in ("rollout_is", "rollout_rs", "bypass_mode")),
         # The update sees the masks that are left, and the metrics are of all tokens.

@@ -2,7 +2,7 @@
 
 Decision: both trainers ask here, so that `debug=true` leaves out what the run on Ray leaves out.
 
-    >>> passes = Passes(config, reward_config, trains_with_classmates=True)
+    >>> passes = Passes(config, run)
     >>> passes.reads_batches, passes.reads_beside
     (False, True)
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.config import RunConfig
 from verl.trainer.ppo.one_update import drops_out, needs_old_log_probs
 from verl.trainer.ppo.utils import need_reference_policy
 from verl.utils.skip import SkipManager
@@ -24,28 +24,28 @@ from verl.workers.classmates.placement import read_beside_log_probs, resolved_sc
 class Passes:
     """Looked up when first asked for; the models' configs are read then."""
 
-    def __init__(self, config: DictConfig, reward: ClassmateRewardModelConfig, *, trains_with_classmates: bool) -> None:
+    def __init__(self, config: DictConfig, run: RunConfig) -> None:
         """
         Args:
-            config: of the run.
-            reward: its node `reward_model`.
-            trains_with_classmates: whether classmates read training rows.
+            config: of the run; of it only upstream's keys are read.
+            run: its typed view.
         """
         self._config = config
-        self._reward = reward
-        self._trains_with_classmates = trains_with_classmates
+        self._run = run
 
     @functools.cached_property
     def reads_batches(self) -> bool:
         """Whether the trainer has rows read, all at once while the policy sleeps, and not who makes them."""
-        return bool(taking_turns(self._reward, resolved_schedule(self._config, self._reward)))
+        return bool(taking_turns(self._run.reward, resolved_schedule(self._config, self._run.reward)))
 
     @functools.cached_property
     def reads_beside(self) -> bool:
         """Whether training rows are read while log-probs of the policy or the reference are computed, if any are."""
         rows = self._config.data.train_batch_size * self._config.actor_rollout_ref.rollout.n
         computed = need_reference_policy(self._config) or self._needs_old_log_probs(rows)
-        return self._trains_with_classmates and computed and read_beside_log_probs(self._config, self._reward)
+        if not self._run.trains_with_classmates or not computed:
+            return False
+        return read_beside_log_probs(self._config, self._run.reward, estimator=self._run.algorithm.adv_estimator)
 
     def needs_old_log_probs(self, rows: int, *, step: int) -> bool:
         """Whether a batch of so many rows, padding included, needs a pass for `old_log_probs` before its update."""
@@ -53,7 +53,8 @@ class Passes:
         return not is_trained or self._needs_old_log_probs(rows)
 
     def _needs_old_log_probs(self, rows: int) -> bool:
-        return needs_old_log_probs(self._config, self._reward, rows=rows, dropout=self._drops_out)
+        reward, algorithm = self._run.reward, self._run.algorithm
+        return needs_old_log_probs(self._config, reward, algorithm, rows=rows, dropout=self._drops_out)
 
     @functools.cached_property
     def _drops_out(self) -> bool:

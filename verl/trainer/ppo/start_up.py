@@ -98,7 +98,7 @@ def open_run(config: DictConfig, given: Given, *, with_classmates: bool) -> Open
     if run is None or folder is None:
         begun = begin(config, "classmate_cot" if with_classmates else "baseline", folder=folder)
         run, folder, lines = begun.run, begun.folder, begun.lines
-    console = given.console or Console(sys.stdout, config.trainer.console)
+    console = given.console or Console(sys.stdout, run.console)
     for line in lines:
         console.line(line)
     return OpenRun(config=run, folder=folder, console=console)

@@ -2,7 +2,7 @@
 
 Decision: what would fail or hang deep inside a run is looked for here, on the real files and tokenizers.
 
-    >>> check(config, reward_config, needs_classmates=True)          # raises ConfigError
+    >>> check(config, run)                                           # raises ConfigError
 """
 
 import contextlib
@@ -12,8 +12,9 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.config import RunConfig
 from verl.classmate.errors import ConfigError
+from verl.classmate.typed import value_at
 from verl.trainer.preflight.agents import check_agents
 from verl.trainer.preflight.batches import check_batch_sizes, check_engine_settings, check_rows, check_sequence_parallel
 from verl.trainer.preflight.custom_reward import check_custom_scale, custom_scale
@@ -30,21 +31,24 @@ from verl.trainer.preflight.settings import (
     check_resume,
     check_supported,
     check_with_verl,
-    value_at,
 )
 from verl.trainer.preflight.templates import check_templates, policy_tokenizer
 from verl.trainer.preflight.verifiers import check_lowest_scores, check_sandbox
 from verl.trainer.run.loggers import check_loggers
 
 
-def check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, needs_classmates: bool) -> None:
-    """Runs every check; `config` is the resolved config as a plain mapping.
+def check(config: Mapping[str, Any], run: RunConfig) -> None:
+    """Runs every check.
+
+    Args:
+        config: the resolved config as a plain mapping.
+        run: its typed view, which has our keys.
 
     Raises:
         ConfigError: for the first thing that would make the run fail.
     """
     with quiet():
-        _check(config, reward, needs_classmates)
+        _check(config, run)
 
 
 @contextlib.contextmanager
@@ -59,9 +63,10 @@ def quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_classmates: bool) -> None:
-    check_supported(config, reward)
-    if needs_classmates and not reward.classmates:
+def _check(config: Mapping[str, Any], run: RunConfig) -> None:
+    reward = run.reward
+    check_supported(config, run)
+    if run.trains_with_classmates and not reward.classmates:
         raise ConfigError(
             "no classmate is configured; write reward_model.classmate_model_name_or_path_list=[MODEL,...], or train "
             "without classmates by python -m verl.trainer.qwen_main_ppo"
@@ -71,8 +76,10 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
     check_sequence_parallel(config)
     check_names(config)
     check_resume(config)
-    check_debug(config, reward)
-    check_devices(config, reward)
+    if run.debug:
+        check_debug(config, reward)
+    else:
+        check_devices(config, reward)
     check_batch_sizes(config)
     check_engine_settings(config)
     check_loggers(value_at(config, "trainer.logger"))
@@ -86,7 +93,7 @@ def _check(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needs_
     else:
         check_custom_scale(custom, reward)
     check_agents(config)
-    check_judges(config, reward)
+    check_judges(config, reward, deterministic=run.deterministic)
     check_models(config, reward)
     check_templates(config, reward)
     check_prompt_lengths(config["data"], policy_tokenizer(config, reward))

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from verl.classmate.errors import ConfigError
+from verl.classmate.typed import value_at
 from verl.trainer.preflight.data import count_rows
-from verl.trainer.preflight.settings import value_at
-from verl.trainer.run.choices import prompts_that_split
+from verl.trainer.run.choices import has_critic, prompts_that_split
+from verl.workers.classmates.placement import trainer_gpus
 
 _SHARE = "actor_rollout_ref.rollout.gpu_memory_utilization"
 
@@ -25,7 +26,7 @@ def check_sequence_parallel(config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: naming the key and what to write instead.
     """
-    ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
+    ranks = trainer_gpus(config)
     policy = config["actor_rollout_ref"]
     trained = [
         ("actor_rollout_ref.actor", policy["actor"], "actor_rollout_ref.model", policy["model"]),
@@ -80,7 +81,7 @@ def check_engine_settings(config: Mapping[str, Any]) -> None:
             f"{key}={limit} does not hold data.max_prompt_length + data.max_response_length = {row} tokens; write "
             f"{key}={row}, or null"
         )
-    critic = config["critic"] if config["algorithm"]["adv_estimator"] == "gae" else {}
+    critic = config["critic"] if has_critic(config) else {}
     by_tokens = (
         ("actor_rollout_ref.actor.ppo_max", nodes["actor"], "use_dynamic_bsz", True),
         ("actor_rollout_ref.rollout.log_prob_max", nodes["rollout"], "log_prob_use_dynamic_bsz", True),
@@ -120,7 +121,7 @@ def check_batch_sizes(config: Mapping[str, Any]) -> None:
 def _check_ranks_share_rows(config: Mapping[str, Any]) -> None:
     """As upstream asserts, in words of its own: every rank gets as many rows."""
     nodes = config["actor_rollout_ref"]
-    rollouts, ranks = nodes["rollout"]["n"], config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
+    rollouts, ranks = nodes["rollout"]["n"], trainer_gpus(config)
     step = prompts_that_split(ranks, rollouts)
     # The ranks that share a sequence share its rows.
     split = ranks // sequence_parallel(nodes["actor"])
@@ -147,16 +148,12 @@ def check_rows(config: Mapping[str, Any]) -> None:
         rows = count_rows(config["data"], "train_files")
     if not rows:
         return
-    rollout, trainer, actor = (
-        config["actor_rollout_ref"]["rollout"],
-        config["trainer"],
-        config["actor_rollout_ref"]["actor"],
-    )
-    ranks = trainer["n_gpus_per_node"] * trainer["nnodes"]
+    rollout, actor = config["actor_rollout_ref"]["rollout"], config["actor_rollout_ref"]["actor"]
+    ranks = trainer_gpus(config)
     step = prompts_that_split(ranks, rollout["n"])
     if rows < step:
         fewer = next(one for one in range(ranks, 0, -1) if prompts_that_split(one, rollout["n"]) <= rows)
-        nodes = "" if trainer["nnodes"] == 1 else " trainer.nnodes=1"
+        nodes = "" if config["trainer"]["nnodes"] == 1 else " trainer.nnodes=1"
         more = -(-rollout["n"] // ranks) * ranks
         raise ConfigError(
             f"data.train_files has {rows} rows, of which no batch x actor_rollout_ref.rollout.n={rollout['n']} splits "
@@ -178,7 +175,7 @@ def _check_micro_batches(config: Mapping[str, Any]) -> None:
     nodes = config["actor_rollout_ref"]
     actor, rollout, ref = nodes["actor"], nodes["rollout"], nodes["ref"]
     # The ranks that share a sequence share its rows.
-    ranks = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"] // sequence_parallel(actor)
+    ranks = trainer_gpus(config) // sequence_parallel(actor)
     mini = actor["ppo_mini_batch_size"] * rollout["n"]
     unit = math.lcm(ranks, mini)
     rows = -(-config["data"]["train_batch_size"] * rollout["n"] // unit) * unit
@@ -188,12 +185,7 @@ def _check_micro_batches(config: Mapping[str, Any]) -> None:
         (f"{policy}.actor.{ppo}", actor[ppo], mini, actor["use_dynamic_bsz"]),
         (f"{policy}.rollout.{log_prob}", rollout[log_prob], rows, rollout["log_prob_use_dynamic_bsz"]),
         (f"{policy}.ref.{log_prob}", ref[log_prob], rows, ref["log_prob_use_dynamic_bsz"] or not actor["use_kl_loss"]),
-        (
-            f"critic.{ppo}",
-            critic[ppo],
-            mini,
-            critic["use_dynamic_bsz"] or config["algorithm"]["adv_estimator"] != "gae",
-        ),
+        (f"critic.{ppo}", critic[ppo], mini, critic["use_dynamic_bsz"] or not has_critic(config)),
     )
     for key, micro, total, exempt in checks:
         if not exempt and micro is not None and (total // ranks) % micro:

@@ -29,8 +29,6 @@ def check_devices(config: Mapping[str, Any], reward: ClassmateRewardModelConfig)
         ConfigError: with the number that is needed, and the keys.
     """
     trainer = config["trainer"]
-    if config["debug"]:
-        return
     _check_widths(config, reward)
     if not os.environ.get("RAY_ADDRESS"):
         check_ray_cpus(config, reward, config["ray_kwargs"]["ray_init"]["num_cpus"])

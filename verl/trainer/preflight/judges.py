@@ -3,7 +3,7 @@
 Decision: a judge on a server is asked one small question as rows will be asked, since only that shows that address,
 name, key and settings are right. It costs one short answer.
 
-    >>> check_judges(config, reward_config)                       # raises ConfigError
+    >>> check_judges(config, reward_config, deterministic=False)  # raises ConfigError
 """
 
 import asyncio
@@ -27,12 +27,13 @@ _PROBE = "Reply with the single word yes."
 _REWARD = "reward_model.classmate_cot_reward_configs"
 
 
-def check_judges(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+def check_judges(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, deterministic: bool) -> None:
     """Every data source that needs a judge has one that can be asked, and what is asked of its scores makes sense.
 
     Args:
         config: the whole resolved config.
         reward: its typed node `reward_model`.
+        deterministic: whether the same run gives the same numbers.
 
     Raises:
         ConfigError: with the keys to set.
@@ -57,7 +58,7 @@ def check_judges(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) 
                     "with a module of verl.data_preprocessing"
                 )
     for spec in dict.fromkeys(spec for spec, _ in asked):
-        check_judge(spec, reward, deterministic=bool(config["trainer"]["deterministic"]))
+        check_judge(spec, reward, deterministic=deterministic)
 
 
 def check_threshold(source: str, reward: ClassmateRewardModelConfig) -> None:

@@ -1,6 +1,6 @@
 """Whether single settings are ones that a run can have, before data and models are looked at.
 
->>> check_supported(config, reward_config)                    # raises ConfigError
+>>> check_supported(config, run)                              # raises ConfigError
 """
 
 import importlib.util
@@ -10,9 +10,10 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.config import ClassmateRewardModelConfig, RunConfig
 from verl.classmate.errors import ConfigError
 from verl.classmate.frozen import POLICY, frozen_classmates
+from verl.classmate.typed import value_at
 from verl.trainer.run.checkpoints import check_ranks, checkpoint_to_resume, latest_step
 from verl.workers.classmates.placement import resolved_engine
 
@@ -51,21 +52,7 @@ _NULL_OR_AT_LEAST_ONE = (
 """Keys that may be null too."""
 
 
-def value_at(config: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted key.
-
-    Raises:
-        ConfigError: when a user's override has removed it.
-    """
-    node: Any = config
-    for part in key.split("."):
-        if not isinstance(node, Mapping) or part not in node:
-            raise ConfigError(f"{key} is missing; write +{key}=VALUE, or leave out what removes it")
-        node = node[part]
-    return node
-
-
-def check_supported(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+def check_supported(config: Mapping[str, Any], run: RunConfig) -> None:
     """Training backends, engines and combinations that exist here.
 
     Raises:
@@ -85,20 +72,17 @@ def check_supported(config: Mapping[str, Any], reward: ClassmateRewardModelConfi
         value = value_at(config, key)
         if value not in supported:
             raise ConfigError(f"{key}={value} is not supported here; write one of: {', '.join(map(str, supported))}")
-    if config["algorithm"]["adv_estimator"] == "remax" and config["algorithm"]["filter_groups"]["enable"]:
+    if run.algorithm.adv_estimator == "remax" and config["algorithm"]["filter_groups"]["enable"]:
         raise ConfigError(
             "algorithm.filter_groups.enable=true filters by groups, which remax does not have; write false, or "
             "algorithm.adv_estimator=rloo"
         )
-    rollout = config["actor_rollout_ref"]["rollout"]["name"]
-    backends = [("actor_rollout_ref.rollout.name", rollout)]
-    backends += [("reward_model.classmate_backend", resolved_engine(one)) for one in frozen_classmates(reward)]
+    backends = [("actor_rollout_ref.rollout.name", run.policy_engine)]
+    backends += [("reward_model.classmate_backend", resolved_engine(one)) for one in frozen_classmates(run.reward)]
     for key, engine in backends:
         if engine == "vllm" and importlib.util.find_spec("vllm") is None:
             raise ConfigError(f"{key}={engine}, but vLLM is not installed; run `bash install.sh`, or write {key}=hf")
-    if config["trainer"]["deterministic"] and (
-        any(engine not in ("hf", POLICY) for _, engine in backends) or config["trainer"]["device"] != "cpu"
-    ):
+    if run.deterministic and (any(engine not in ("hf", POLICY) for _, engine in backends) or run.device != "cpu"):
         raise ConfigError(
             "trainer.deterministic=true needs hardware=cpu, actor_rollout_ref.rollout.name=hf and "
             "reward_model.classmate_backend=hf; vLLM's batches depend on timing"
@@ -121,13 +105,11 @@ def check_lora(config: Mapping[str, Any]) -> None:
 
 
 def check_debug(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
-    """What one process without Ray cannot do.
+    """What a run with `debug=true`, one process without Ray, cannot do.
 
     Raises:
         ConfigError: naming the key and what to write instead.
     """
-    if not value_at(config, "debug"):
-        return
     data, trainer, policy = config["data"], config["trainer"], config["actor_rollout_ref"]
     batch = data["train_batch_size"]
     lora = policy["model"]["lora_rank"] or (policy["model"].get("lora") or {}).get("rank")

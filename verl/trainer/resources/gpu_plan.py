@@ -36,6 +36,7 @@ from verl.trainer.run.choices import (
     Filled,
     Machine,
     divisor,
+    has_critic,
     rows_of_rank,
     sequence_parallel,
 )
@@ -133,7 +134,7 @@ def _job(
     except ValueError:
         return None, []
     trained = [plain["actor_rollout_ref"]["model"]["path"]]
-    if _has_critic(plain):
+    if has_critic(plain):
         trained.append(plain["critic"]["model"]["path"])
     names = [*trained, *(engine.frozen.model for engine in pooled)]
     unknown = sorted({str(name) for name in names if model_size(name) is None})
@@ -203,17 +204,13 @@ def _job_beside(
         shards=fsdp["fsdp_size"] if 1 <= fsdp["fsdp_size"] <= gpus else None,
         weight_bytes=4 if fsdp["model_dtype"] == "fp32" else 2,
         lora=bool(model["lora_rank"] or (model.get("lora") or {}).get("rank")),
-        critic=model_size(plain["critic"]["model"]["path"]) if _has_critic(plain) else None,
+        critic=model_size(plain["critic"]["model"]["path"]) if has_critic(plain) else None,
         sequence_parallel=sequence_parallel(chosen),
         checkpointing=bool(model["enable_gradient_checkpointing"]),
         fused=bool(model["use_fused_kernels"]),
         policy_sleeps=bool(rollout["free_cache_engine"]),
         helpers_sleep=reward.classmate_free_cache_engine,
     )
-
-
-def _has_critic(plain: Mapping[str, Any]) -> bool:
-    return plain["algorithm"]["adv_estimator"] == "gae"
 
 
 def _context(chosen: Choices, reward: ClassmateRewardModelConfig, tokens: int) -> int:

@@ -3,7 +3,7 @@
 Decision: only what is known before models are loaded is counted: sizes of weights, processes, Ray's logical CPUs. What
 GPUs hold at each time is reckoned when a start fills in what nobody typed (`gpu_plan`), and told there.
 
-    >>> print("\\n".join(resource_plan(config, reward_config)))
+    >>> print("\\n".join(resource_plan(config, reward_config, debug=False)))
 """
 
 import json
@@ -18,6 +18,7 @@ from omegaconf import DictConfig
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.frozen import POLICY, frozen_classmates, frozen_judges, frozen_models, judge_name
 from verl.trainer.resources.model_sizes import model_size
+from verl.trainer.run.choices import has_critic
 from verl.utils.model_servers.mapping import MappingFile
 from verl.workers.classmates.placement import (
     Engine,
@@ -67,7 +68,7 @@ def certain_memory_gib(config: Mapping[str, Any], reward: ClassmateRewardModelCo
         return 0.0
     copies = TRAINING_COPIES + 1 + _has_reference(config)
     needed = (weights_gib(config["actor_rollout_ref"]["model"]["path"], as_float32=True) or 0.0) * copies
-    if config["algorithm"]["adv_estimator"] == "gae":
+    if has_critic(config):
         needed += (weights_gib(config["critic"]["model"]["path"], as_float32=True) or 0.0) * TRAINING_COPIES
     started = engines(frozen_models(reward))
     return needed + sum(weights_gib(engine.frozen.model, as_float32=True) or 0.0 for engine in started)
@@ -96,8 +97,14 @@ class _Part:
         return self.name, self.engine, self.where, "its own" if self.where == _REMOTE else memory, self.note
 
 
-def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> list[str]:
-    """Lines for a person: a table with one row per part, then what is needed against what is there."""
+def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig, *, debug: bool) -> list[str]:
+    """Lines for a person: a table with one row per part, then what is needed against what is there.
+
+    Args:
+        config: of the run.
+        reward: its typed node `reward_model`.
+        debug: whether the run is one process.
+    """
     parts = [*_policy_parts(config), *_classmate_parts(config, reward), *_judge_parts(config, reward)]
     table = [("part", "engine", "where", "memory", ""), *(part.cells() for part in parts)]
     widths = [max(len(row[column]) for row in table) for column in range(5)]
@@ -106,7 +113,7 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig) -> lis
     if taking_turns(reward, schedule):
         lines.append("schedule     batched: all rows are written first, then one classmate after the other reads them")
     if config.trainer.device == "cpu":
-        return lines + _memory_lines(config, reward)
+        return lines + _memory_lines(config, reward, debug)
     share = gpu_memory_share(config, reward, schedule)
     return [
         *lines,
@@ -131,7 +138,7 @@ def _policy_parts(config: DictConfig) -> list[_Part]:
         )
 
     parts = [trained("policy, training", path, policy.actor.fsdp_config.model_dtype)]
-    if config.algorithm.adv_estimator == "gae":
+    if has_critic(config):
         parts.append(trained("critic, training", config.critic.model.path, config.critic.fsdp.model_dtype))
     if _has_reference(config):
         reference = weights_gib(path, as_float32=on_cpu or policy.ref.fsdp_config.model_dtype == "fp32")
@@ -185,12 +192,12 @@ def _judge_parts(config: DictConfig, reward: ClassmateRewardModelConfig) -> list
     return parts
 
 
-def _memory_lines(config: DictConfig, reward: ClassmateRewardModelConfig) -> list[str]:
+def _memory_lines(config: DictConfig, reward: ClassmateRewardModelConfig, debug: bool) -> list[str]:
     """On the CPU: what is needed against what is there."""
     rollout = config.actor_rollout_ref.rollout
     # Driver, two of the queue, training ranks, agent workers, one process an engine.
     backends = [rollout.name, *(engine.backend for engine in engines(frozen_models(reward)))]
-    processes = 1 if config.debug else 3 + trainer_gpus(config) + rollout.agent.num_workers + len(backends)
+    processes = 1 if debug else 3 + trainer_gpus(config) + rollout.agent.num_workers + len(backends)
     needed = processes * PROCESS_GIB + backends.count("vllm") * VLLM_CPU_GIB + certain_memory_gib(config, reward)
     total, free = memory_gib()
     line = (

@@ -8,6 +8,7 @@ never taken for typed when the next is chosen.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,6 +139,11 @@ class Choices:
         node, _, leaf = key.rpartition(".")
         parent = OmegaConf.select(self.config, node, throw_on_missing=False)
         return isinstance(parent, DictConfig) and leaf in parent
+
+
+def has_critic(config: Mapping[str, Any]) -> bool:
+    """Whether a critic is trained beside the policy. Asked of the config itself, since keys may still be open."""
+    return config["algorithm"].get("adv_estimator") == "gae"
 
 
 def sequence_parallel(chosen: Choices) -> int:

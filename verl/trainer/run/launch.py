@@ -144,8 +144,8 @@ def run(config: DictConfig, trainer_name: str) -> None:
     os.environ.setdefault("TQDM_DISABLE", "1")
     if run_config.device == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
-    with _fork_server(config) as fork_server:
-        preflight.check(container, run_config.reward, needs_classmates=run_config.trains_with_classmates)
+    with _fork_server(config, run_config) as fork_server:
+        preflight.check(container, run_config)
         filled.refuse()
         folder = RunFolder.open(container)
         how_to_go_on = functools.partial(_how_to_go_on, folder, container["trainer"]["resume_mode"])
@@ -154,7 +154,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
             notes = [*filled.lines, *settled]
             notes += template_notes(container, run_config.reward, chat_date=folder.chat_date)
             clock.lap("script and imports")
-            if config.debug:
+            if run_config.debug:
                 _debug(config, run_config, folder, clock, notes)
             else:
                 _train(config, run_config, folder, clock, notes, fork_server)
@@ -167,7 +167,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
 
 
 @contextlib.contextmanager
-def _fork_server(config: DictConfig) -> Iterator[ForkServer | None]:
+def _fork_server(config: DictConfig, run_config: RunConfig) -> Iterator[ForkServer | None]:
     """A server that imports what the workers need while this process checks the run; None where Ray is to do without.
 
     A run in one process has no workers.
@@ -176,7 +176,7 @@ def _fork_server(config: DictConfig) -> Iterator[ForkServer | None]:
     from verl.trainer.preflight import quiet
 
     with quiet():
-        server = None if config.debug else start_fork_server(config)
+        server = None if run_config.debug else start_fork_server(config, run_config)
     try:
         yield server
     finally:
@@ -222,7 +222,7 @@ def _train(
     """
     log = folder.path / "logs" / "driver.log"
     failed: BaseException | None = None
-    with Console.capture(log, config.trainer.console) as console:
+    with Console.capture(log, run_config.console) as console:
         _announce(console, config, run_config, folder)
         for note in notes:
             console.line(note)
@@ -305,7 +305,7 @@ def _announce(console: Console, config: DictConfig, run_config: RunConfig, folde
     console.line(
         f"run folder  {folder.path}" + resumes.get(folder.resumed_from, f"  (resumes at step {folder.resumed_from})")
     )
-    for line in resource_plan(config, run_config.reward):
+    for line in resource_plan(config, run_config.reward, debug=run_config.debug):
         console.line(line)
 
 
@@ -329,7 +329,7 @@ def _ray(
     session: RaySession | None = None
     try:
         try:
-            session = start_ray(config, run_config.reward, fork_server)
+            session = start_ray(config, run_config, fork_server)
         except SystemExit:
             # Ray puts a handler of SIGTERM in our place, and that is how it ends a process.
             _sigterm.came = True

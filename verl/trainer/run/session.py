@@ -1,7 +1,7 @@
 """What a training needs around it, started from a command line or from a script: settled keys, and Ray.
 
 >>> run, notes = settle(config, run, folder)
->>> session = start_ray(config, run.reward)
+>>> session = start_ray(config, run)
 >>> session.close()
 """
 
@@ -40,7 +40,8 @@ def settle(config: DictConfig, run: RunConfig, folder: RunFolder) -> tuple[RunCo
     Returns:
         The typed view of the settled config, and lines for a person.
     """
-    notes = [*custom_reward_notes(config, run.reward), *group_notes(config)]
+    rollouts = config.actor_rollout_ref.rollout.n
+    notes = [*custom_reward_notes(config, run.reward), *group_notes(run.algorithm, rollouts=rollouts)]
     if run.device == "cpu":
         os.environ["VERL_PLATFORM"] = "cpu"
     OmegaConf.resolve(config)
@@ -152,14 +153,14 @@ _KEPT_MEMORY = {
 step: a quarter of what an update takes on a CPU. A thread's own arena always does so."""
 
 
-def start_fork_server(config: DictConfig) -> ForkServer | None:
+def start_fork_server(config: DictConfig, run: RunConfig) -> ForkServer | None:
     """A server for `trainer.fork_workers`, where workers are of this machine and of this environment.
 
     Whoever starts it closes it, after Ray. Its imports take as long as this process's own: the sooner, the better.
     """
-    runtime_env = _runtime_env(config)
+    runtime_env = _runtime_env(config, run)
     other_environment = any(value is not None for key, value in runtime_env.items() if key != "env_vars")
-    if not config.trainer.fork_workers or os.environ.get("RAY_ADDRESS") or other_environment:
+    if not run.fork_workers or os.environ.get("RAY_ADDRESS") or other_environment:
         return None
     try:
         return ForkServer.start(runtime_env["env_vars"])
@@ -168,7 +169,7 @@ def start_fork_server(config: DictConfig) -> ForkServer | None:
         return None
 
 
-def _runtime_env(config: DictConfig) -> dict[str, Any]:
+def _runtime_env(config: DictConfig, run: RunConfig) -> dict[str, Any]:
     """Ray's runtime environment of all workers: upstream's, ours, and over both what the user's config says."""
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
@@ -180,7 +181,7 @@ def _runtime_env(config: DictConfig) -> dict[str, Any]:
     )
     env_vars = runtime_env.setdefault("env_vars", {})
     env_vars |= {"TRANSFER_QUEUE_ENABLE": "1", "TQ_NUM_THREADS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    if config.trainer.device == "cpu":
+    if run.device == "cpu":
         for name, value in _KEPT_MEMORY.items():
             env_vars.setdefault(name, os.environ.get(name, value))
     if "VERL_PLATFORM" in os.environ:
@@ -188,14 +189,12 @@ def _runtime_env(config: DictConfig) -> dict[str, Any]:
     return runtime_env
 
 
-def start_ray(
-    config: DictConfig, reward: ClassmateRewardModelConfig, fork_server: ForkServer | None = None
-) -> RaySession:
+def start_ray(config: DictConfig, run: RunConfig, fork_server: ForkServer | None = None) -> RaySession:
     """Starts Ray, or joins the cluster of `RAY_ADDRESS`; leaves nothing running when that fails.
 
     Args:
         config: the settled config.
-        reward: its typed `reward_model` node.
+        run: its typed view.
         fork_server: of `start_fork_server`; the session has one of its own where none is given.
 
     Raises:
@@ -206,12 +205,12 @@ def start_ray(
     from verl.trainer.preflight.devices import check_gpus, check_ray_cpus
     from verl.trainer.resources.plan import needed_gpus, needed_ray_cpus
 
-    runtime_env = _runtime_env(config)
+    runtime_env, reward = _runtime_env(config, run), run.reward
     options: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)  # type: ignore[assignment]
     options = {key: value for key, value in options.items() if value is not None and key != "runtime_env"}
     # Logical CPUs: fewer than the actors ask for would make them wait for ever, whatever the number of cores.
     options.setdefault("num_cpus", max(os.cpu_count() or 1, needed_ray_cpus(config, reward)))
-    if config.trainer.device == "cpu":
+    if run.device == "cpu":
         # Logical ones, which upstream's pools ask for; an own number of the user's is kept where it is larger.
         options["num_gpus"] = max(options.get("num_gpus") or 0, needed_gpus(config, reward))
         # Ray counts its logical ones against this list, which those empty who want no GPU to be used.
@@ -222,7 +221,7 @@ def start_ray(
         # Ray would keep a record of each of the last 100,000 requests between processes, 0.6 MB a step of the main job.
         os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     with contextlib.ExitStack() as undone_on_error:
-        own = start_fork_server(config) if fork_server is None else None
+        own = start_fork_server(config, run) if fork_server is None else None
         if own is not None:
             undone_on_error.callback(own.close)
         if forks := fork_server or own:

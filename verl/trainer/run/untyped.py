@@ -39,6 +39,7 @@ from verl.trainer.run.choices import (
     Filled,
     Machine,
     divisor,
+    has_critic,
     prompts_that_split,
     rows_of_rank,
     sequence_parallel,
@@ -84,7 +85,11 @@ def fill_in(config: DictConfig, machine: Machine | None = None) -> Filled:
 
 
 def _draft(config: DictConfig) -> ClassmateRewardModelConfig:
-    """The node `reward_model` while something in it is still open; a run is read when nothing is."""
+    """The node `reward_model` while something in it is still open; a run is read when nothing is.
+
+    On a GPU `fill_in` reads it twice. The first draft says how many GPUs are left for the policy; how many engines a
+    classmate has depends on that number, and keys of the node may be interpolations of others that were filled in.
+    """
     plain: Any = OmegaConf.to_container(config.reward_model, resolve=True)
     return with_hosted(from_mapping(plain, require_classmates=False))
 
@@ -221,7 +226,7 @@ def _pieces(chosen: Choices) -> tuple[list[str], list[str]]:
     of_mini, of_batch = [], []
     if not chosen.get(f"{ACTOR}.use_dynamic_bsz"):
         of_mini.append(MICRO)
-    if chosen.get("algorithm.adv_estimator") == "gae" and not chosen.get("critic.use_dynamic_bsz"):
+    if has_critic(chosen.config) and not chosen.get("critic.use_dynamic_bsz"):
         of_mini.append("critic.ppo_micro_batch_size_per_gpu")
     for key in LOG_PROB:
         is_used = key.startswith(ROLLOUT) or chosen.get(f"{ACTOR}.use_kl_loss")

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from verl.classmate.algorithm_config import EstimatorName
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.frozen import FrozenModel, frozen_models
 from verl.utils.device import get_device_name
@@ -171,16 +172,22 @@ def taking_turns(reward: ClassmateRewardModelConfig, schedule: Schedule) -> froz
     return frozenset(engine.frozen.name for engine in engines(frozen_models(reward)) if not engine.dedicated)
 
 
-def read_beside_log_probs(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> bool:
+def read_beside_log_probs(
+    config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, estimator: EstimatorName
+) -> bool:
     """Whether classmates may go on reading when the policy has answered, and are awaited where advantages need them.
 
     So it is where none of them shares the trainer's GPUs, takes turns with others or is the policy itself, and nothing
     needs rewards earlier.
+
+    Args:
+        config: of the run.
+        reward: its typed node `reward_model`.
+        estimator: its `algorithm.adv_estimator`.
     """
     colocated = any(not engine.dedicated for engine in engines(frozen_models(reward)))
     on_trainers_gpu = config["trainer"]["device"] != "cpu" and colocated
-    algorithm = config["algorithm"]
-    needed_earlier = algorithm["adv_estimator"] == "remax" or algorithm["filter_groups"]["enable"]
+    needed_earlier = estimator == "remax" or config["algorithm"]["filter_groups"]["enable"]
     in_turn = bool(taking_turns(reward, resolved_schedule(config, reward)))
     live = reward.live_classmate is not None
     return bool(reward.classmates) and not (on_trainers_gpu or needed_earlier or in_turn or live)
