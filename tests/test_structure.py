@@ -16,7 +16,6 @@ ALONE = {"verl/code_utils/jail.py", "scripts/install.py"}
 """Files that may be longer: they run alone, on the standard library."""
 
 LONG_FILES = {
-    "tests/classmate/test_scoring.py",
     "tests/evaluation/test_replay.py",
     "tests/experimental/agent_loop/test_classmate_agent_loop.py",
     "tests/trainer/ppo/advantage/test_advantage.py",
