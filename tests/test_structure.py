@@ -21,7 +21,6 @@ LONG_FILES = {
     "tests/trainer/ppo/advantage/test_advantage.py",
     "tests/workers/classmates/test_remote.py",
     "tests/workers/test_classmate_workers.py",
-    "tests/workers/test_row_pipeline.py",
 }
 """Files that are still too long. Each is being split; none is added."""
 

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
 from tests.run_config import run_config
-from tests.workers.test_row_pipeline import CLASSMATES, QUESTION, Client, Say, answer_of
+from tests.workers.scripted_rows import CLASSMATES, QUESTION, Client, Say, answer_of
 from verl.classmate.outcome import Outcome
 from verl.classmate.record import RowRecord
 from verl.classmate.row import Task
