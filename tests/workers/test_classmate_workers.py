@@ -17,12 +17,7 @@ from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.frozen import frozen_classmates
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
-from verl.workers.classmate_workers import (
-    ClassmateCoTWorker,
-    ClassmateGroup,
-    ClassmateWorker,
-    create_classmate_workers,
-)
+from verl.workers.classmate_workers import ClassmateCoTWorker, ClassmateGroup, ClassmateWorker, create_classmate_workers
 from verl.workers.classmates.placement import DEDICATED_CPUS, actor_name
 
 PING_S = 5.0
