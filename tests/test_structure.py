@@ -16,7 +16,6 @@ ALONE = {"verl/code_utils/jail.py", "scripts/install.py"}
 """Files that may be longer: they run alone, on the standard library."""
 
 LONG_FILES = {
-    "tests/trainer/ppo/advantage/test_advantage.py",
 }
 """Files that are still too long. Each is being split; none is added."""
 

@@ -48,13 +48,13 @@ class Run:
     def __init__(self, folder: Path, config: DictConfig, records: list[dict[str, Any]]) -> None:
         self.folder, self.config, self.records = folder, config, records
 
-    def write(self, *, step: int = 1, validation: bool = False) -> "Run":
+    def write(self, *, validation: bool = False) -> "Run":
         self.folder.mkdir(exist_ok=True)
         (self.folder / "config.yaml").write_text(OmegaConf.to_yaml(self.config, resolve=True))
         rows = self.folder / ("val_preds" if validation else "rollouts")
         rows.mkdir(exist_ok=True)
         lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in self.records)
-        (rows / f"step_{step}.jsonl").write_text(lines)
+        (rows / "step_1.jsonl").write_text(lines)
         return self
 
 
@@ -64,7 +64,6 @@ def made(
     say: Say = says,
     texts: Sequence[str] = tuple(map(text_of, ANSWERS)),
     validation: bool = False,
-    reward: dict[str, Any] | None = None,
 ) -> Run:
     """A step of two prompts with these responses each; advantages as GRPO has them."""
     models = folder.parents[1] / "tokenizers"  # pytest's own folder, of which every test has one below
@@ -75,7 +74,7 @@ def made(
     task = Task(
         question=QUESTION,
         data_source="hinted_arithmetic",
-        reward_model={"ground_truth": "7"} | (reward or {}),
+        reward_model={"ground_truth": "7"},
         extra_info={"index": 3},
     )
     records = []

@@ -21,12 +21,12 @@ def paired(
     return partners(prompts, reward, validate=validate)
 
 
-def batch(size: int, *, step: int = 5, first: int = 0) -> TensorDict:
+def batch(size: int, *, step: int = 5) -> TensorDict:
     rows = {
-        "raw_prompt": [[{"role": "user", "content": f"question {first + i}"}] for i in range(size)],
+        "raw_prompt": [[{"role": "user", "content": f"question {i}"}] for i in range(size)],
         "data_source": ["hinted_arithmetic"] * size,
-        "reward_model": [{"ground_truth": str(first + i)} for i in range(size)],
-        "extra_info": [{"index": np.int64(first + i)} for i in range(size)],
+        "reward_model": [{"ground_truth": str(i)} for i in range(size)],
+        "extra_info": [{"index": np.int64(i)} for i in range(size)],
     }
     prompts = TensorDict({}, batch_size=size)
     for name, column in rows.items():

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.classmate.rows import asked, read_row
-from tests.trainer.ppo.advantage.test_upstream import THEIRS, Algorithm
+from tests.trainer.ppo.advantage.upstream import ALGORITHM, THEIRS
 from verl.classmate.algorithm_config import (
     BATCH_ESTIMATORS,
     DECOUPLED_ESTIMATORS,
@@ -26,9 +26,6 @@ from verl.classmate.reward_scale import RewardScale
 from verl.classmate.row import Continuation, Verdict
 from verl.classmate.scoring import RewardRules, score_row
 from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage, group_normalise
-
-ALGORITHM = Algorithm(gamma=1.0, lam=0.95, norm_adv_by_std_in_grpo=True)
-
 
 SIZES = st.integers(2, 64)
 # In steps of 0.1, as rewards often are, at every scale, and whatever else a custom reward may give.
