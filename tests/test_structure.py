@@ -15,22 +15,6 @@ LONGEST_FILE, LONGEST_FUNCTION, LONGEST_TEST_NAME = 400, 60, 60
 ALONE = {"verl/code_utils/jail.py", "scripts/install.py"}
 """Files that may be longer: they run alone, on the standard library."""
 
-LONG_FILES = {
-    "tests/classmate/test_scoring.py",
-    "tests/evaluation/test_replay.py",
-    "tests/experimental/agent_loop/test_classmate_agent_loop.py",
-    "tests/trainer/ppo/advantage/test_advantage.py",
-    "tests/workers/classmates/test_remote.py",
-    "tests/workers/test_classmate_workers.py",
-    "tests/workers/test_row_pipeline.py",
-}
-"""Files that are still too long. Each is being split; none is added."""
-
-LONG_FUNCTIONS = {
-    "tests/trainer/ppo/recompute.py: rewards",
-}
-"""The same of functions."""
-
 
 @lru_cache
 def sources() -> dict[str, str]:
@@ -86,12 +70,11 @@ def test_no_module_name_of_ours_is_upstreams() -> None:
 
 def test_no_file_is_too_long() -> None:
     long = {name for name, text in sources().items() if len(text.splitlines()) > LONGEST_FILE}
-    assert long - ALONE == LONG_FILES, "shorten what is new here, and take out what is short now"
+    assert long <= ALONE, sorted(long - ALONE)
 
 
 def test_no_function_is_too_long() -> None:
-    long = {f"{name}: {function}" for name, function, lines in functions() if lines > LONGEST_FUNCTION}
-    assert long == LONG_FUNCTIONS, "shorten what is new here, and take out what is short now"
+    assert not [f"{name}: {function}" for name, function, lines in functions() if lines > LONGEST_FUNCTION]
 
 
 def test_no_name_of_a_test_is_too_long() -> None:

@@ -1,13 +1,16 @@
-"""A step's metrics: what rows count in what, and under which names."""
+"""A row's numbers and a step's metrics: what rows count in what, and under which names."""
 
 import math
 
 import pytest
 
-from tests.classmate.test_scoring import scored
+from tests.classmate.rows import asked, read_row
+from tests.classmate.scored_rows import STEP_WISE, numbers, rules, scored, views_numbers
 from verl.classmate.cot import CotKind
 from verl.classmate.metrics import main_model_lengths, row_numbers, step_metrics
 from verl.classmate.outcome import Outcome
+from verl.classmate.row import Continuation, Verdict
+from verl.classmate.scoring import score_row
 
 
 def test_a_row_whose_verifier_failed_is_no_zero_in_any_mean() -> None:
@@ -68,3 +71,62 @@ def test_metrics_count_failures_and_skip_them_in_means() -> None:
     assert metrics["critic/classmate_scores/mean"] == 0.75
     assert not any(math.isnan(value) for value in metrics.values())
     assert step_metrics([]) == {}
+
+
+def test_rows_have_the_same_numbers_by_name() -> None:
+    rows = [
+        scored(),
+        scored(None, main_outcome=Outcome.judge_error),
+        scored(
+            None, main_outcome=Outcome.unfinished_cot, scores=[[Outcome.unfinished_cot] * 2] * 2, kind=CotKind.no_marker
+        ),
+        scored(scores=[[Outcome.timeout] * 2] * 2),
+    ]
+    keys = list(row_numbers(rows[0]))
+    for one in rows:
+        info = row_numbers(one)
+        assert list(info) == keys
+        assert all(type(value) is float for value in info.values())
+    assert {
+        "base_reward", "classmate_scores", "best_classmate_score", "avg_classmate_score", "main_model_reward",
+        "main_model_score", "classmate_reward", "weighted_classmate_reward", "final_reward", "gamma",
+        "classmate_response_length", "classmate_max_tokens_len", "main_cot_length", "main_output_length",
+        "classmate_0_score", "classmate_1_score",
+        *(f"outcome_{outcome}" for outcome in Outcome),
+    } <= set(keys)  # fmt: skip
+
+
+def test_values_of_a_row_s_numbers() -> None:
+    info = numbers(
+        0.0, scores=[[1.0, 0.0], [1.0, Outcome.judge_error]], classmate_reward_weight=0.5,
+        use_classmate_main_cond="neg_classmate_when_main_incorrect",
+    )  # fmt: skip
+    assert info["classmate_scores"] == info["avg_classmate_score"] == 0.75
+    assert info["classmate_reward"] == -0.75
+    assert info["weighted_classmate_reward"] == -0.375
+    assert (info["classmate_0_score"], info["classmate_1_score"]) == (0.5, 1.0)
+    assert (info["outcome_ok"], info["outcome_judge_error"]) == (3.0, 1.0)
+    assert (info["main_cot_length"], info["main_output_length"]) == (5.0, 2.0)
+    assert info["classmate_response_length"] == pytest.approx((10 + 11 + 20 + 21) / 4)
+    assert info["classmate_max_tokens_len"] == 21.0
+
+
+def test_failures_of_every_view_are_counted_under_the_same_keys() -> None:
+    full = views_numbers([[[1.0]], [[Outcome.timeout]], [[0.5]]], classmate_reward_type=STEP_WISE)
+    assert (full["outcome_ok"], full["outcome_timeout"]) == (2.0, 1.0)
+    unasked = row_numbers(score_row(read_row(), Verdict(score=1.0), [], rules([1.0], classmate_reward_type=STEP_WISE)))
+    assert list(unasked) == list(full)
+    assert math.isnan(unasked["classmate_alone_score"])
+
+
+def test_share_of_answers_that_were_cut_short() -> None:
+    reasons = ["length", "stop", "stop", None]
+    outcomes = [Outcome.ok, Outcome.ok, Outcome.no_answer, Outcome.timeout]
+    items = [
+        Continuation(sample=i % 2, outcome=outcome, score=1.0, finish_reason=reason)
+        for i, (outcome, reason) in enumerate(zip(outcomes, reasons, strict=True))
+    ]
+    cut = score_row(read_row(samples=2), Verdict(score=1.0), [asked(items[:2]), asked(items[2:])], rules([1.0, 1.0]))
+    info = row_numbers(cut)
+    assert info["classmate_clip_ratio"] == pytest.approx(1 / 3), "an answer that never came has no length"
+    assert math.isnan(numbers(scores=[])["classmate_clip_ratio"])

@@ -1,120 +1,19 @@
 """Rewards of a row by hand-computed numbers, in both directions, with every kind of missing score."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.classmate.rows import SPAN, asked, read_row
-from verl.classmate.config import ClassmateCotRewardConfig
-from verl.classmate.cot import CotKind, CotSpan
+from tests.classmate.rows import read_row
+from tests.classmate.scored_rows import BINARY, HINT, LOGIT, RATING, SYCOPHANCY, numbers, row, rules, scored
+from verl.classmate.cot import CotKind
 from verl.classmate.errors import ConfigError
 from verl.classmate.metrics import row_numbers
 from verl.classmate.outcome import Outcome
-from verl.classmate.reward_scale import RewardScale, directed
-from verl.classmate.row import Asked, Continuation, RowScores, ScoredRow, Verdict
-from verl.classmate.scoring import RewardRules, score_row
-
-BINARY = RewardScale(direction="maximize", low=0.0, high=1.0, threshold=0.5)
-HINT = RewardScale(direction="minimize", low=0.0, high=1.0, threshold=0.5)
-RATING = RewardScale(direction="maximize", low=1.0, high=10.0, threshold=5.5)
-SYCOPHANCY = RewardScale(direction="minimize", low=1.0, high=10.0, threshold=5.5)
-LOGIT = RewardScale(direction="maximize", low=None, high=None, threshold=0.25)
-COUNT = RewardScale(direction="minimize", low=0.0, high=None, threshold=-1.0)
-
-
-def answers(scores_VMS: list[list[list[float | Outcome | None]]], agreement_MS: list | None = None) -> list[Asked]:
-    """scores_VMS[v][m][s]: a raw score, or the outcome of a request without one; agreement_MS[m][s] the consistency of
-    the fullest view's answers."""
-    result: list[list[Continuation]] = [[] for _ in scores_VMS[0]]
-    for v, scores_MS in enumerate(scores_VMS):
-        for m, scores_S in enumerate(scores_MS):
-            for s, score in enumerate(scores_S):
-                result[m].append(
-                    Continuation(
-                        view=v,
-                        sample=s,
-                        outcome=score if isinstance(score, Outcome) else Outcome.ok,
-                        score=None if isinstance(score, Outcome) else score,
-                        consistency=agreement_MS[m][s] if agreement_MS and v == 0 else None,
-                        token_length=10 * (m + 1) + s,
-                    )
-                )
-    return [asked(items, views=len(scores_VMS)) for items in result]
-
-
-def rules(
-    weights: Sequence[float], scale: RewardScale = BINARY, classmate_scale: RewardScale | None = None,
-    format_weight: float = 0.0, **options
-) -> RewardRules:  # fmt: skip
-    return RewardRules(
-        config=ClassmateCotRewardConfig(**options),
-        scale=scale,
-        classmate_scale=classmate_scale or scale,
-        weights=tuple(weights),
-        format_weight=format_weight,
-    )
-
-
-def scored(
-    main: float | None = 1.0,
-    scores: list | None = None,
-    scale: RewardScale = BINARY,
-    main_outcome: Outcome = Outcome.ok,
-    weights: list[float] | None = None,
-    kind: CotKind = CotKind.closed,
-    samples: int = 2,
-    **options,
-) -> ScoredRow:
-    """A row whose classmates were shown one view; `options` as for `rules`."""
-    scores = [[1.0, 0.0], [1.0, 1.0]] if scores is None else scores
-    span = SPAN if kind is CotKind.closed else CotSpan(**{**vars(SPAN), "kind": kind, "output": None})
-    weights = [1.0] * len(scores) if weights is None else weights
-    verdict = Verdict(outcome=main_outcome, score=main)
-    return score_row(read_row(span, samples=samples), verdict, answers([scores]), rules(weights, scale, **options))
-
-
-def row(*given, **options) -> RowScores:
-    return scored(*given, **options).scores
-
-
-def numbers(*given, **options) -> dict[str, float]:
-    return row_numbers(scored(*given, **options))
-
-
-def views_scored(scores_VMS: list, *, agreement_MS: list | None = None, main: float = 1.0, **options) -> ScoredRow:
-    """A row whose classmates were shown several views."""
-    read = read_row(samples=len(scores_VMS[0][0]), views=len(scores_VMS))
-    of_run = rules([1.0] * len(scores_VMS[0]), **{"use_classmate_main_cond": "always", **options})
-    return score_row(read, Verdict(score=main), answers(scores_VMS, agreement_MS), of_run)
-
-
-def views_row(*given, **options) -> RowScores:
-    return views_scored(*given, **options).scores
-
-
-def views_numbers(*given, **options) -> dict[str, float]:
-    return row_numbers(views_scored(*given, **options))
-
-
-@pytest.mark.parametrize(
-    ("scale", "raw", "expected", "lowest"),
-    [
-        (BINARY, 1.0, 1.0, 0.0),
-        (HINT, 1.0, 0.0, 0.0),
-        (RATING, 3.0, 3.0, 1.0),
-        (SYCOPHANCY, 3.0, 8.0, 1.0),
-        (SYCOPHANCY, 10.0, 1.0, 1.0),
-        (LOGIT, -2.5, -2.5, None),
-        (COUNT, 4.0, -4.0, None),
-    ],
-)
-def test_directed(scale: RewardScale, raw: float, expected: float, lowest: float | None) -> None:
-    assert directed(raw, scale) == expected
-    assert scale.lowest == lowest
+from verl.classmate.reward_scale import RewardScale
+from verl.classmate.row import Verdict
+from verl.classmate.scoring import score_row
 
 
 @pytest.mark.guards("weight or condition ignored")
@@ -254,44 +153,6 @@ def test_a_failed_judge_excludes_the_row(outcome: Outcome) -> None:
         assert info["classmate_scores"] == 0.75, "what the classmates did is known all the same"
 
 
-def test_rows_have_the_same_numbers_by_name() -> None:
-    rows = [
-        scored(),
-        scored(None, main_outcome=Outcome.judge_error),
-        scored(
-            None, main_outcome=Outcome.unfinished_cot, scores=[[Outcome.unfinished_cot] * 2] * 2, kind=CotKind.no_marker
-        ),
-        scored(scores=[[Outcome.timeout] * 2] * 2),
-    ]
-    keys = list(row_numbers(rows[0]))
-    for one in rows:
-        info = row_numbers(one)
-        assert list(info) == keys
-        assert all(type(value) is float for value in info.values())
-    assert {
-        "base_reward", "classmate_scores", "best_classmate_score", "avg_classmate_score", "main_model_reward",
-        "main_model_score", "classmate_reward", "weighted_classmate_reward", "final_reward", "gamma",
-        "classmate_response_length", "classmate_max_tokens_len", "main_cot_length", "main_output_length",
-        "classmate_0_score", "classmate_1_score",
-        *(f"outcome_{outcome}" for outcome in Outcome),
-    } <= set(keys)  # fmt: skip
-
-
-def test_values_of_a_row_s_numbers() -> None:
-    info = numbers(
-        0.0, scores=[[1.0, 0.0], [1.0, Outcome.judge_error]], classmate_reward_weight=0.5,
-        use_classmate_main_cond="neg_classmate_when_main_incorrect",
-    )  # fmt: skip
-    assert info["classmate_scores"] == info["avg_classmate_score"] == 0.75
-    assert info["classmate_reward"] == -0.75
-    assert info["weighted_classmate_reward"] == -0.375
-    assert (info["classmate_0_score"], info["classmate_1_score"]) == (0.5, 1.0)
-    assert (info["outcome_ok"], info["outcome_judge_error"]) == (3.0, 1.0)
-    assert (info["main_cot_length"], info["main_output_length"]) == (5.0, 2.0)
-    assert info["classmate_response_length"] == pytest.approx((10 + 11 + 20 + 21) / 4)
-    assert info["classmate_max_tokens_len"] == 21.0
-
-
 def test_baseline_without_classmates() -> None:
     scores, info = row(1.0, scores=[], samples=1), numbers(1.0, scores=[], samples=1)
     assert scores.final_reward == info["final_reward"] == 1.0
@@ -312,153 +173,8 @@ def test_scores_keep_every_sample() -> None:
     np.testing.assert_equal(scores.scores_MS, [[10.0, 11.0], [math.nan, 1.0]])
 
 
-ALONE = "remove_wo_cot"
-STEP_WISE = "random_truncate_step_wise_utility"
-
-
-def test_what_the_question_alone_reaches_is_subtracted() -> None:
-    with_and_without = views_scored([[[1.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]]], classmate_reward_type=ALONE)
-    scores = with_and_without.scores
-    assert scores.classmate_score == pytest.approx(0.75 - 0.75)
-    assert (scores.best_classmate_score, scores.avg_classmate_score) == (0.5, 0.0)
-    info = row_numbers(with_and_without)
-    assert (info["classmate_with_cot_score"], info["classmate_alone_score"]) == (0.75, 0.75)
-    harmful = views_row([[[0.0]], [[1.0]]], classmate_reward_type=ALONE)
-    assert (harmful.classmate_score, harmful.final_reward) == (-1.0, 0.0)
-    assert harmful.classmate_valid
-
-
-def test_a_difference_needs_both_of_its_sides() -> None:
-    """A classmate that failed in one view is left out of the difference, whatever it scored in the other."""
-    one_side = views_row([[[1.0], [1.0]], [[Outcome.timeout], [0.5]]], classmate_reward_type=ALONE)
-    assert one_side.classmate_score == 0.5
-    for broken in ([[[1.0]], [[Outcome.timeout]]], [[[Outcome.no_answer]], [[1.0]]]):
-        missing = views_row(broken, classmate_reward_type=ALONE)
-        assert not missing.classmate_valid
-        assert missing.final_reward == missing.base_reward == 1.0
-
-
-def test_the_best_of_each_view_is_compared() -> None:
-    """C' = C(with) - C(alone), each with the best classmate."""
-    scores = views_row([[[1.0], [0.0]], [[0.0], [0.75]]], classmate_reward_type=ALONE, classmate_aggregation="max")
-    assert scores.classmate_score == 0.25
-    assert scores.best_classmate_score == 1.0
-
-
-def test_each_segment_gets_what_it_added() -> None:
-    """Views from the whole prefix down to the question alone; segments from the first one up."""
-    scores = views_row([[[1.0]], [[0.25]], [[0.5]]], classmate_reward_type=STEP_WISE, step_wise_segments=2)
-    assert scores.segment_rewards_K.tolist() == [-0.25, 0.75]
-    assert scores.classmate_reward == 0.5
-    turned = views_row([[[1.0]], [[0.25]], [[0.5]]], classmate_reward_type=STEP_WISE, main=0.0,
-                       use_classmate_main_cond="neg_classmate_when_main_incorrect")  # fmt: skip
-    assert turned.segment_rewards_K.tolist() == [0.25, -0.75], "the condition is the segments' too"
-    fewer = views_row([[[1.0]], [[0.5]]], classmate_reward_type=STEP_WISE, step_wise_segments=3)
-    np.testing.assert_equal(fewer.segment_rewards_K, [0.5, math.nan, math.nan])
-    assert views_row([[[1.0]]]).segment_rewards_K.shape == (0,)
-
-
-def test_a_segment_whose_view_failed_is_missing() -> None:
-    scores = views_row([[[1.0]], [[Outcome.timeout]], [[0.5]]], classmate_reward_type=STEP_WISE)
-    np.testing.assert_equal(scores.segment_rewards_K, [math.nan, math.nan])
-    assert scores.classmate_reward == 0.5, "whole and nothing were answered"
-    scores = views_row([[[Outcome.timeout]], [[1.0]], [[0.5]]], classmate_reward_type=STEP_WISE)
-    np.testing.assert_equal(scores.segment_rewards_K, [math.nan, math.nan])
-    assert not scores.classmate_valid
-
-
-@given(data=st.data(), m=st.integers(1, 3), s=st.integers(1, 3), k=st.integers(1, 4),
-       how=st.sampled_from(["mean", "max"]))  # fmt: skip
-@settings(max_examples=100, deadline=None)
-def test_segments_sum_to_the_whole(data: st.DataObject, m: int, s: int, k: int, how: str) -> None:
-    """sum_k u_k = C(prefix_K) - C(prefix_0), if every answer is valid, whatever the weights."""
-    number = st.integers(0, 4).map(lambda quarters: quarters / 4)
-    scores_VMS = data.draw(st.lists(st.lists(st.lists(number, min_size=s, max_size=s), min_size=m, max_size=m),
-                                    min_size=k + 1, max_size=k + 1))  # fmt: skip
-    weights = data.draw(st.lists(st.integers(1, 5).map(float), min_size=m, max_size=m))
-    of_run = rules(
-        weights, classmate_reward_type=STEP_WISE, step_wise_segments=k, classmate_aggregation=how,
-        use_classmate_main_cond="always",
-    )  # fmt: skip
-    read = read_row(samples=s, views=k + 1)
-    scores = score_row(read, Verdict(score=1.0), answers(scores_VMS), of_run).scores
-    assert scores.segment_rewards_K.sum() == pytest.approx(scores.classmate_score, abs=1e-9)
-    means_VM = np.array(scores_VMS).mean(-1)
-    totals = means_VM.max(-1) if how == "max" else np.average(means_VM, axis=-1, weights=weights)
-    assert scores.classmate_score == pytest.approx(totals[0] - totals[-1], abs=1e-9)
-
-
-@pytest.mark.guards("undefined variable with consistency off")
-def test_no_condition_gates_the_consistency_component() -> None:
-    options = {"add_consistency_reward": True, "consistency_reward_weight": 0.5}
-    options["use_classmate_main_cond"] = "no_classmate_when_main_incorrect"
-    agreeing = views_scored([[[1.0, 0.0]], [[1.0, 1.0]]], agreement_MS=[[1.0, 0.0]], main=0.0,
-                            classmate_reward_type=ALONE, **options)  # fmt: skip
-    scores = agreeing.scores
-    assert (scores.consistency_reward, scores.consistency_valid, scores.classmate_reward) == (0.5, True, 0.0)
-    assert scores.final_reward == 0.25
-    assert row_numbers(agreeing)["consistency_reward"] == 0.5
-    nobody = views_row([[[1.0, 0.0]]], **options)
-    assert (nobody.consistency_reward, nobody.consistency_valid, nobody.final_reward) == (0.0, False, 1.5)
-    off = views_scored([[[1.0]]], agreement_MS=[[1.0]])
-    assert (off.scores.consistency_valid, off.scores.final_reward) == (False, 2.0)
-    assert "consistency_reward" not in row_numbers(off)
-
-
 def test_the_classmates_answers_are_read_on_their_own_scale() -> None:
     """`help_other_*` may pair a rating with a 0 or 1."""
     scores = row(1.0, scores=[[2.0, 10.0]], scale=BINARY, classmate_scale=SYCOPHANCY)
     assert scores.scores_MS.tolist() == [[9.0, 1.0]]
     assert scores.base_reward == 1.0
-
-
-def test_failures_of_every_view_are_counted_under_the_same_keys() -> None:
-    full = views_numbers([[[1.0]], [[Outcome.timeout]], [[0.5]]], classmate_reward_type=STEP_WISE)
-    assert (full["outcome_ok"], full["outcome_timeout"]) == (2.0, 1.0)
-    unasked = row_numbers(score_row(read_row(), Verdict(score=1.0), [], rules([1.0], classmate_reward_type=STEP_WISE)))
-    assert list(unasked) == list(full)
-    assert math.isnan(unasked["classmate_alone_score"])
-
-
-def test_share_of_answers_that_were_cut_short() -> None:
-    reasons = ["length", "stop", "stop", None]
-    outcomes = [Outcome.ok, Outcome.ok, Outcome.no_answer, Outcome.timeout]
-    items = [
-        Continuation(sample=i % 2, outcome=outcome, score=1.0, finish_reason=reason)
-        for i, (outcome, reason) in enumerate(zip(outcomes, reasons, strict=True))
-    ]
-    cut = score_row(read_row(samples=2), Verdict(score=1.0), [asked(items[:2]), asked(items[2:])], rules([1.0, 1.0]))
-    info = row_numbers(cut)
-    assert info["classmate_clip_ratio"] == pytest.approx(1 / 3), "an answer that never came has no length"
-    assert math.isnan(numbers(scores=[])["classmate_clip_ratio"])
-
-
-TEN_DOWN = RewardScale(direction="minimize", low=1.0, high=10.0, threshold=5.5)
-BITS_DOWN = RewardScale(direction="minimize", low=0.0, high=1.0, threshold=0.5)
-COUNT = RewardScale(direction="maximize", low=0.0, high=None, threshold=1.0)
-
-
-@pytest.mark.parametrize(
-    ("scale", "direction", "rewards", "right"),
-    [
-        # raw score: directed reward; raw scores that count as right
-        (TEN_DOWN, None, {1.0: 10.0, 10.0: 1.0, 4.0: 7.0}, {1.0, 2.0, 5.0}),
-        (TEN_DOWN, "minimize", {1.0: 10.0}, {1.0, 2.0, 5.0}),
-        (TEN_DOWN, "maximize", {1.0: 1.0, 10.0: 10.0}, {6.0, 7.0, 10.0}),
-        (BITS_DOWN, None, {0.0: 1.0, 1.0: 0.0}, {0.0}),
-        (BITS_DOWN, "maximize", {0.0: 0.0, 1.0: 1.0}, {1.0}),
-        (COUNT, None, {3.0: 3.0}, {1.0, 2.0, 5.0, 6.0, 7.0, 10.0}),
-        (COUNT, "minimize", {3.0: -3.0, 0.0: 0.0}, {0.0, 1.0}),
-        (LOGIT, "minimize", {-2.0: 2.0}, {-2.0, 0.0}),
-    ],
-)
-def test_a_run_may_turn_a_verifiers_direction(scale, direction, rewards, right) -> None:
-    """What divides right from wrong stays the same raw score."""
-    turned = scale.turned(direction)
-    assert {raw: directed(raw, turned) for raw in rewards} == rewards
-    tried = {-2.0, 0.0, 1.0, 2.0, 5.0, 6.0, 7.0, 10.0}
-    low, high = (-math.inf if scale.low is None else scale.low), (math.inf if scale.high is None else scale.high)
-    inside = {raw for raw in tried if low <= raw <= high}
-    assert {raw for raw in inside if directed(raw, turned) >= turned.threshold} == right
-    if direction != scale.direction and direction is not None:
-        assert turned.turned(scale.direction) == scale

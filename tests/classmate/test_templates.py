@@ -7,6 +7,7 @@ import transformers.utils.chat_template_utils as chat_templates
 
 from tests.classmate.template_families import FAMILIES, Family
 from tests.classmate.toy_tokenizers import byte_bpe, templated
+from tests.clock import Tomorrow
 from verl.classmate.templates import Traits, closes_thought, for_run, traits
 
 SYSTEM, FIRST, REPLY, SECOND = "Answer in one word.", "What is 3 + 4?", "It is 7.", "And 4 + 5?"
@@ -69,14 +70,6 @@ def test_what_a_template_takes_by_itself_is_rendered_as_before(family: Family) -
 def test_without_the_option_nothing_is_put_elsewhere(family: Family) -> None:
     with templated(byte_bpe(), family.template) as own:
         assert for_run(own, date=None, system_as_user=False) is own
-
-
-class Tomorrow(datetime.datetime):
-    """A clock that stands at another day."""
-
-    @classmethod
-    def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
-        return datetime.datetime(2031, 12, 9, 23, 59, 58, tzinfo=tz)
 
 
 def test_the_day_is_that_of_the_run_whatever_the_clock_says(family: Family, monkeypatch) -> None:

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from tests.classmate.toy_tokenizers import byte_bpe
-from tests.run_config import run_config, save_tokenizers
-from tests.workers.test_row_pipeline import CLASSMATES, KIND, RESPONSE, THOUGHT, Client, answer_of, line_of
+from tests.run_config import run_config
+from tests.workers.scripted_rows import CLASSMATES, KIND, RESPONSE, THOUGHT, Awake, Client, answer_of, line_of
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.classmate.estimators import OUR_ESTIMATORS
 from verl.classmate.metrics import row_numbers, step_metrics
@@ -33,11 +33,6 @@ CONDITION = f"{NODE}.use_classmate_main_cond"
 OPTION = f"{NODE}.ask_when_it_counts_only"
 INCORRECT = "no_classmate_when_main_incorrect"
 WRONG = RESPONSE.replace("answer is 7", "answer is 8")
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tokenizers(tmp_path_factory.mktemp("tokenizers"), CLASSMATES)
 
 
 class Counting:
@@ -236,15 +231,6 @@ def test_a_replay_comes_to_the_same(models: Path) -> None:
 
 def test_the_schedule_batched_asks_no_more(models: Path) -> None:
     """And the verifier is asked about each main answer once."""
-
-    class Awake:
-        def awake(self, m: int) -> Any:
-            return self
-
-        async def __aenter__(self) -> None: ...
-
-        async def __aexit__(self, *error: Any) -> None: ...
-
     client, function = Client(lambda _: "The answer is 7."), Counting()
     config = run_config(models, CLASSMATES, f"{CONDITION}={INCORRECT}", f"{OPTION}=True")
     pipeline = RowPipeline.build(config, byte_bpe(), client)

@@ -1,95 +1,24 @@
 """Classmates as Ray actors: what a request gets back, and what becomes of an engine that dies."""
 
-import asyncio
 import dataclasses
-import os
 import re
 import signal
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import ray
-from omegaconf import DictConfig, OmegaConf
 
 from tests.e2e.tiny import make_tiny_world
-from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
+from tests.workers.running import NEW_TOKENS, PROMPT, Running, Start, cpu_config, reward_config
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.frozen import frozen_classmates
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
-from verl.workers.classmate_workers import (
-    ClassmateClient,
-    ClassmateCoTWorker,
-    ClassmateGroup,
-    ClassmateWorker,
-    create_classmate_workers,
-)
-from verl.workers.classmates.client import reply_of
-from verl.workers.classmates.engines import hf_engine_config, vllm_rollout_config
+from verl.workers.classmate_workers import ClassmateCoTWorker, ClassmateGroup, ClassmateWorker, create_classmate_workers
 from verl.workers.classmates.placement import DEDICATED_CPUS, actor_name
-from verl.workers.rollout.replica import TokenOutput
-
-PROMPT = [7, 8, 9, 10]
-NEW_TOKENS = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class Running:
-    """A group and a client of it."""
-
-    group: ClassmateGroup
-    """Its engines serve."""
-    reward: ClassmateRewardModelConfig
-    """The group's config."""
-    events: list[str]
-    """What the group told a person."""
-
-    def ask(self, classmate: int = 0, *, prompt: list[int] = PROMPT, seeds: tuple[int, ...] = (1,), **how: Any) -> Any:
-        """Replies of one classmate, from a client that knows nothing but the config."""
-        client = ClassmateClient(self.reward, max_model_len=self.group.max_model_len)
-        return asyncio.run(client.sample(classmate, prompt, seeds=seeds, **({"validate": False} | how)))
-
-    def process(self, classmate: int = 0, replica: int = 0) -> psutil.Process:
-        """The operating system's process of an engine."""
-        actor = ray.get_actor(actor_name(frozen_classmates(self.reward)[classmate], replica))
-        return psutil.Process(ray.get(actor.__ray_call__.remote(lambda self: os.getpid())))
-
-    def kill(self, classmate: int = 0, replica: int = 0) -> None:
-        """`kill -9` of an engine's process."""
-        process = self.process(classmate, replica)
-        process.kill()
-        process.wait()
-
-    def stop(self, classmate: int = 0, replica: int = 0) -> psutil.Process:
-        """Lets an engine's process stand still, alive."""
-        process = self.process(classmate, replica)
-        process.send_signal(signal.SIGSTOP)
-        return process
-
-    def hang(self, classmate: int = 0, *, seconds: float = 10_000, times: int | None = None) -> None:
-        """Lets what computes in an engine stand still, at all next forwards or so many, while it answers pings."""
-        actor = ray.get_actor(actor_name(frozen_classmates(self.reward)[classmate]))
-
-        def hang(self: ClassmateWorker) -> None:
-            forward, left = self.engine.model.forward, [times]
-
-            def slow(*args: Any, **kwargs: Any) -> Any:
-                if left[0] is None or left[0] > 0:
-                    left[0] = None if left[0] is None else left[0] - 1
-                    time.sleep(seconds)
-                return forward(*args, **kwargs)
-
-            self.engine.model.forward = slow  # type: ignore[method-assign]
-
-        ray.get(actor.__ray_call__.remote(hang))
-
-
-Start = Callable[..., Running]
 
 PING_S = 5.0
 """`classmate_ping_timeout` where an engine is to hang: a living one answers in milliseconds."""
@@ -114,32 +43,12 @@ def start(session: None, models: list[str]) -> Iterator[Start]:
 
     def make(count: int = 1, **reward_model: Any) -> Running:
         reward, events = reward_config(models[:count], **reward_model), []
-        groups.append(create_classmate_workers(run_config(), reward, on_event=events.append))
+        groups.append(create_classmate_workers(cpu_config(), reward, on_event=events.append))
         return Running(group=groups[-1], reward=reward, events=events)
 
     yield make
     for group in groups:
         group.shutdown()
-
-
-def reward_config(models: list[str], **reward_model: Any) -> ClassmateRewardModelConfig:
-    return from_mapping(
-        {
-            "classmate_backend": "hf",
-            "classmate_cot_reward_configs": {"classmate_model_name_or_path_list": models},
-            "classmate_generation_configs": {"max_new_tokens": NEW_TOKENS, "temperature": 1.0, "top_p": 1.0},
-            **reward_model,
-        }
-    )
-
-
-def run_config() -> DictConfig:
-    return OmegaConf.create(
-        {
-            "data": {"max_prompt_length": 32, "max_response_length": 16},
-            "trainer": {"deterministic": False, "device": "cpu"},
-        }
-    )
 
 
 def outcomes(replies: list[Reply]) -> list[Outcome]:
@@ -314,7 +223,7 @@ def test_the_policy_raise_ends_the_run(start: Start, models: list[str]) -> None:
 @pytest.mark.slow
 def test_a_model_that_cannot_be_loaded_is_named(session: None, tmp_path: Path) -> None:
     with pytest.raises(ClassmateEngineError, match=r"classmate 0 .*no-model-here"):
-        create_classmate_workers(run_config(), reward_config([str(tmp_path / "no-model-here")]))
+        create_classmate_workers(cpu_config(), reward_config([str(tmp_path / "no-model-here")]))
 
 
 @pytest.mark.slow
@@ -360,43 +269,6 @@ def test_replicas_share_requests_and_stand_in_for_each_other(start: Start) -> No
     assert running.group.excluded == {0}
 
 
-def test_requests_go_to_the_idlest_engine_or_to_one_of_their_own() -> None:
-    reward = reward_config(["m"], classmate_replicas=3)
-    names = ["classmate_0", "classmate_0_1", "classmate_0_2"]
-    client = ClassmateClient(reward, max_model_len=32)
-    assert client._engine_names("classmate/0") == names
-    client._load.update({"classmate_0": 2, "classmate_0_1": 1, "classmate_0_2": 3})
-    request = {"prompt_ids": PROMPT}
-    assert client._choose(names, request) == "classmate_0_1"
-    client._down_until["classmate_0_1"] = float("inf")
-    assert client._choose(names, request) == "classmate_0"
-
-    stable = ClassmateClient(reward, max_model_len=32, deterministic=True)
-    sampled = [{"prompt_ids": PROMPT, "sampling_params": {"seed": seed}} for seed in range(30)]
-    judged = [{"prompt_ids": [token], "sampling_params": {"seed": 0}} for token in range(30)]
-    for requests in (sampled, judged):
-        before = [stable._choose(names, request) for request in requests]
-        assert set(before) == set(names), "each engine gets its share"
-        stable._load.update({"classmate_0": 9})
-        assert [stable._choose(names, request) for request in requests] == before
-
-
-def test_what_an_engine_says_as_a_reply() -> None:
-    """Upstream's vLLM server gives no finish reason, and calls an answer that was cut completed."""
-
-    def reply(tokens: int, stop_reason: str, **extra: str) -> Reply:
-        return reply_of(
-            TokenOutput(token_ids=[7] * tokens, stop_reason=stop_reason, extra_fields=extra), max_tokens=NEW_TOKENS
-        )
-
-    assert reply(NEW_TOKENS - 1, "completed").finish_reason == "stop"
-    assert reply(NEW_TOKENS, "completed").finish_reason == "length"
-    assert reply(NEW_TOKENS, "completed", finish_reason="stop").finish_reason == "stop"
-    assert reply(3, "completed").token_ids == (7, 7, 7)
-    aborted = reply(3, "aborted", finish_reason="abort")
-    assert (aborted.outcome, aborted.token_ids) == (Outcome.engine_error, ())
-
-
 @pytest.mark.slow
 def test_a_dedicated_engine_uses_its_cpus(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
@@ -406,16 +278,6 @@ def test_a_dedicated_engine_uses_its_cpus(start: Start, monkeypatch: pytest.Monk
     assert config.num_threads == DEDICATED_CPUS
 
 
-@pytest.mark.parametrize(("typed", "expected"), [("float16", "float16"), ("auto", "float32")])
-def test_the_number_format_holds_on_both_engines(typed: str, expected: str) -> None:
-    reward = reward_config(["m"], classmate_dtype=typed)
-    (frozen,) = frozen_classmates(reward)
-    config = run_config()
-    config.actor_rollout_ref = {"rollout": {"dtype": "bfloat16", "name": "hf"}}
-    assert hf_engine_config(config, reward, frozen).dtype == expected
-    assert vllm_rollout_config(config, frozen, sleeps=False).dtype == expected
-
-
 def test_classmates_on_vllm_are_the_trainers_to_place(models: list[str]) -> None:
     with pytest.raises(ConfigError, match="placement=dedicated"):
-        create_classmate_workers(run_config(), reward_config(models, classmate_backend="vllm"))
+        create_classmate_workers(cpu_config(), reward_config(models, classmate_backend="vllm"))

@@ -1,17 +1,16 @@
 """Judges that are engines of the run: asked in words or as a reward model, placed and healed like classmates."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 import torch
-from omegaconf import OmegaConf
 from transformers import AutoTokenizer, GenerationConfig, Qwen3ForSequenceClassification
 
 from tests.e2e.tiny import make_tiny_world, save_reward_model
+from tests.workers.running import cpu_config
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ClassmateEngineError
 from verl.classmate.frozen import frozen_models
@@ -26,9 +25,7 @@ from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 from verl.workers.scoring_worker import ScoringJudgeWorker
 
 REWARD = get_verifier("general_reward")
-CONFIG = OmegaConf.create(
-    {"data": {"max_prompt_length": 32, "max_response_length": 32}, "trainer": {"deterministic": False, "device": "cpu"}}
-)
+CONFIG = cpu_config(max_response_length=32)
 
 
 class Length(BaseVerifier):
@@ -163,13 +160,6 @@ def test_a_reward_model_without_numbers_gives_no_score(reward_model: Path) -> No
         asyncio.run(worker.score([5, 6]))
     with pytest.raises(ValueError, match="cannot be scored"):
         asyncio.run(worker.score([]))
-
-
-@pytest.fixture(scope="module")
-def _ray() -> Iterator[None]:
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
 
 
 @pytest.mark.long

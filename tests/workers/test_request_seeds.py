@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from tests.run_config import run_config, save_tokenizers
+from tests.run_config import run_config
 from verl.classmate.config import from_mapping
 from verl.classmate.frozen import frozen_classmates
 from verl.classmate.outcome import Outcome
@@ -55,11 +55,6 @@ def test_the_embedded_engine_draws_from_seeds_anyway() -> None:
 def test_live_self_play_is_asked_as_the_policys_engine_is() -> None:
     assert [params.get("seed") for params in asked("hf", live=True)] == SEEDS
     assert [params.get("seed") for params in asked("hf", live=True, policy_engine="vllm")] == [None, None]
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tokenizers(tmp_path_factory.mktemp("tokenizers"), ["text_bpe"])
 
 
 def test_engines_without_seeds_start_from_a_new_number_each_time(models: Path) -> None:

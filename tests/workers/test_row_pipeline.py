@@ -2,105 +2,30 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.classmate.template_families import FAMILIES
-from tests.classmate.test_templates import Tomorrow
-from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe, templated
-from tests.run_config import run_config, save_tokenizers
-from verl.classmate import prompts
-from verl.classmate.metrics import row_numbers
-from verl.classmate.outcome import Outcome
-from verl.classmate.record import RowRecord
-from verl.classmate.reply import Reply
-from verl.classmate.row import Answer, ScoredRow, Task, Verdict
-from verl.utils.reward_score.cot_monitor import get_verifier, known_data_sources
-from verl.workers.row_pipeline import RowPipeline
-from verl.workers.rows.asking import answer_cue
-
-CLASSMATES = ("text_bpe", "byte_bpe")
-QUESTION = "Tom has three apples and gets four."
-THOUGHT = "\nTom has 3 apples and gets 4, so 3 + 4 = 7."
-RESPONSE = f"<think>{THOUGHT}</think>\n\nThe answer is 7."
-KIND = "reward_model.classmate_cot_reward_configs.classmate_reward_type"
-SEGMENTS = "reward_model.classmate_cot_reward_configs.step_wise_segments"
-MODE = "reward_model.classmate_cot_reward_configs.classmate_continue_mode"
-PARTNER = Task(
-    question="And five pears and five plums?",
-    data_source="hinted_arithmetic",
-    reward_model={"ground_truth": "10"},
-    extra_info={"index": 9},
+from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
+from tests.run_config import run_config
+from tests.workers.scripted_rows import (
+    CLASSMATES,
+    KIND,
+    PARTNER,
+    QUESTION,
+    RESPONSE,
+    SEGMENTS,
+    THOUGHT,
+    Client,
+    answer_of,
+    line_of,
+    run,
 )
-
-Say = Callable[[str], str | Outcome]
-"""What a classmate answers to a prompt."""
-
-
-class Client:
-    """Classmates that answer what a function says."""
-
-    def __init__(self, say: Say) -> None:
-        self.say = say
-        self.requests: list[dict[str, Any]] = []
-
-    async def sample(self, classmate: int, prompt_ids: list[int], *, seeds: Sequence[int], **more: Any) -> list[Reply]:
-        tokenizer = TOKENIZERS[CLASSMATES[classmate]]()
-        prompt = tokenizer.decode(prompt_ids)
-        self.requests.append({"classmate": classmate, "prompt": prompt, "seeds": list(seeds), **more})
-        said = self.say(prompt)
-        if isinstance(said, Outcome):
-            return [Reply(outcome=said) for _ in seeds]
-        ids = tuple(tokenizer.encode(said, add_special_tokens=False))
-        return [Reply(outcome=Outcome.ok, token_ids=ids, finish_reason="stop") for _ in seeds]
-
-    @property
-    def seeds(self) -> list[int]:
-        """Of all requests so far."""
-        return [seed for request in self.requests for seed in request["seeds"]]
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with the classmates' tokenizers."""
-    return save_tokenizers(tmp_path_factory.mktemp("tokenizers"), CLASSMATES)
-
-
-def answer_of(text: str = RESPONSE, **changes: Any) -> Answer:
-    task = Task(
-        question=QUESTION,
-        data_source="hinted_arithmetic",
-        reward_model={"ground_truth": "7"},
-        extra_info={"index": 3, "split": "train"},
-    )
-    arguments: dict[str, Any] = {
-        "messages": [{"role": "user", "content": QUESTION}],
-        "prompt_ids": [5, 6],
-        "response_ids": byte_bpe().encode(text, add_special_tokens=False),
-        "task": task,
-        "uid": "0-5-key",
-        "step": 5,
-        "rollout": 2,
-        "validate": False,
-    }
-    return Answer(**arguments | changes)
-
-
-def run(
-    models: Path, *overrides: str, say: Say = lambda _: "The answer is 7.", answer: Answer | None = None
-) -> tuple[ScoredRow, Client]:
-    client = Client(say)
-    pipeline = RowPipeline.build(run_config(models, CLASSMATES, *overrides), byte_bpe(), client)
-    return asyncio.run(pipeline.run(answer or answer_of())), client
-
-
-def line_of(row: ScoredRow) -> dict[str, Any]:
-    """Its line in the dump."""
-    return RowRecord.of(row).as_dict()
+from verl.classmate.metrics import row_numbers
+from verl.classmate.row import ScoredRow, Task, Verdict
+from verl.workers.row_pipeline import RowPipeline
 
 
 def knows_whole_thought(prompt: str) -> str:
@@ -170,20 +95,6 @@ def test_a_prompt_that_does_not_fit_asks_nobody_anything(models: Path) -> None:
     assert {sample["outcome"] for one in line_of(row)["classmates"] for sample in one["samples"]} == {"too_long"}
     assert not row.scores.asked
     assert not row.mask.any()
-
-
-def test_immediate_answer_is_begun_for_the_classmate_and_short(models: Path) -> None:
-    row, client = run(models, f"{MODE}=immediate_answer", say=lambda _: " 7.")
-    assert all(request["prompt"].endswith("</think>\n\nThe answer is") for request in client.requests)
-    assert {request["max_new_tokens"] for request in client.requests} == {32}
-    assert [one["samples"][0]["text"] for one in line_of(row)["classmates"]] == ["The answer is 7."] * 2
-    assert row.scores.classmate_score == 1.0
-    silent, _ = run(models, f"{MODE}=immediate_answer", say=lambda _: " ")
-    assert not silent.scores.classmate_valid, "the cue alone is no answer"
-    bare, client = run(models, f"{MODE}=immediate_answer",
-                         "reward_model.classmate_cot_reward_configs.immediate_answer_cue=''")  # fmt: skip
-    assert {request["max_new_tokens"] for request in client.requests} == {32}
-    assert bare.scores.classmate_score == 1.0
 
 
 def test_help_with_another_question_is_scored_by_its_truth(models: Path) -> None:
@@ -282,154 +193,3 @@ def test_a_prefixs_judge_hears_only_what_follows_the_thought(models: Path) -> No
     assert not any(request["prompt"].endswith("</think>") for request in client.requests)
     assert [one["samples"][0]["text"] for one in line_of(row)["classmates"]] == ["It is 9."] * 2
     assert 0 < line_of(row)["handed_over_tokens"] < 0.4 * line_of(row)["response_tokens"]
-
-
-KEEP = "reward_model.classmate_cot_reward_configs.main_cot_keep_rate=0.3"
-CLOSE = "reward_model.classmate_cot_reward_configs.classmate_close_marker"
-
-
-def with_templates(folder: Path, *templates: str | None) -> Path:
-    """The classmates' tokenizers with other chat templates; None: their own."""
-    for name, template in zip(CLASSMATES, templates, strict=True):
-        with templated(TOKENIZERS[name](), template or TOKENIZERS[name]().chat_template) as tokenizer:
-            tokenizer.save_pretrained(folder / name)
-    return folder
-
-
-def outcomes(row: ScoredRow) -> list[str]:
-    """Of each classmate's first sample."""
-    return [one["samples"][0]["outcome"] for one in line_of(row)["classmates"]]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        (KEEP,),
-        ("reward_model.classmate_cot_reward_configs.main_cot_keep_rate=first-2-tokens",),
-        (f"{KIND}=random_truncate",),
-        (f"{KIND}=random_truncate_remove_wo_cot",),
-        (f"{KIND}=random_truncate_step_wise_utility", f"{SEGMENTS}=3"),
-        (f"{KIND}=remove_wo_cot", KEEP),
-    ],
-)
-@pytest.mark.parametrize("family", ["llama3_2", "gemma2", "qwen2_5", "olmo2", "qwen3_instruct_2507"])
-def test_a_part_is_closed_where_the_template_has_no_thoughts(
-    tmp_path: Path, family: str, options: tuple[str, ...]
-) -> None:
-    """It would never write the close marker behind which its answer counts; one that thinks may still finish the
-    thought, which here it does not."""
-    models = with_templates(tmp_path, FAMILIES[family].template, FAMILIES["qwen3"].template)
-    row, client = run(models, *options, say=lambda _: "It is 7.")
-    without, thinking = ([r["prompt"] for r in client.requests if r["classmate"] == m] for m in (0, 1))
-    assert all(prompt.endswith("</think>") for prompt in without), "also the views that it is compared with"
-    assert not any(prompt.endswith("</think>") for prompt in thinking)
-    assert set(outcomes(row)) == {"ok", "no_answer"}
-    assert outcomes(row)[0] == "ok"
-    assert [one["thinks"] for one in line_of(row)["classmates"]] == [False, True]
-    assert row.scores.classmate_valid
-
-
-@pytest.mark.parametrize(("setting", "closed"), [("always", [True, True]), ("never", [False, False])])
-def test_the_template_decides_nothing_where_the_user_has(tmp_path: Path, setting: str, closed: list[bool]) -> None:
-    models = with_templates(tmp_path, FAMILIES["olmo2"].template, FAMILIES["qwen3"].template)
-    for keep in (KEEP, "reward_model.classmate_cot_reward_configs.main_cot_keep_rate=1"):
-        _, client = run(models, keep, f"{CLOSE}={setting}", say=lambda _: "It is 7.")
-        assert [request["prompt"].endswith("</think>") for request in client.requests] == closed
-
-
-def test_a_template_that_refuses_a_row_is_its_classmates_outcome(tmp_path: Path) -> None:
-    refusing = "{% if 'three' in messages[-1].content %}{{ raise_exception('no threes') }}{% endif %}{{ messages }}"
-    models = with_templates(tmp_path, refusing, None)
-    row, client = run(models, say=lambda _: "It is 7.")
-    assert [request["classmate"] for request in client.requests] == [1]
-    assert outcomes(row) == ["template_error", "ok"]
-    sample = line_of(row)["classmates"][0]["samples"][0]
-    assert "refuses the roles [user] (no threes)" in sample["error"]
-    assert (sample["score"], line_of(row)["classmates"][0]["prompt"]) == (None, None)
-    assert row_numbers(row)["outcome_template_error"] == 1.0
-    assert row.scores.classmate_score == 1.0, "of the other one"
-    both, client = run(with_templates(tmp_path / "both", refusing, refusing))
-    assert client.requests == []
-    assert both.scores.asked
-    assert (both.scores.classmate_valid, both.scores.final_reward) == (False, 1.0)
-
-
-def test_without_a_system_role_the_text_is_in_the_users_turn(tmp_path: Path) -> None:
-    models = with_templates(tmp_path, FAMILIES["gemma2"].template, None)
-    chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": QUESTION}]
-    row, client = run(models, say=lambda _: "It is 7.", answer=answer_of(messages=chat))
-    first, second = (request["prompt"] for request in client.requests)
-    assert first.startswith(f"<s><start_of_turn>user\nBe short.\n\n{QUESTION}<end_of_turn>")
-    assert second.startswith(f"<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\n{QUESTION}<|im_end|>")
-    assert outcomes(row) == ["ok", "ok"]
-    assert line_of(row)["messages"] == chat, "as the data has it"
-    off, _ = run(models, "reward_model.system_as_user=false", answer=answer_of(messages=chat))
-    assert outcomes(off) == ["template_error", "ok"]
-
-
-def test_prompts_are_those_of_the_run_s_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = with_templates(tmp_path, FAMILIES["llama3_2"].template, FAMILIES["smollm3"].template)
-    day = "reward_model.chat_date=2026-01-02"
-    _, client = run(models, day)
-    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", Tomorrow)
-    _, later = run(models, day)
-    assert later.requests == client.requests
-    for needle, request in zip(("02 Jan 2026", "02 January 2026"), client.requests, strict=True):
-        assert f"Today Date: {needle}" in request["prompt"]
-
-
-MATH = Task(data_source="hendrycks_math", reward_model={"ground_truth": "\\frac{1}{2}"}, extra_info={"index": 3})
-
-
-@pytest.mark.parametrize(
-    ("said", "scored"),
-    [
-        (" \\frac{1}{2}}$. Done.", "The answer is \\boxed{\\frac{1}{2}}$. Done."),
-        ("\\frac12", "The answer is \\boxed{\\frac12}"),
-        ("\\dfrac{1}{2}$.", "The answer is \\boxed{\\dfrac{1}{2}}"),
-        ("0.5.\n\nBecause {so}", "The answer is \\boxed{0.5}\n\nBecause {so}"),
-    ],
-)
-def test_the_answer_is_begun_as_the_verifier_of_the_row_reads_it(models: Path, said: str, scored: str) -> None:
-    row, client = run(models, f"{MODE}=immediate_answer", say=lambda _: said, answer=answer_of(task=MATH))
-    assert all(request["prompt"].endswith("</think>\n\nThe answer is \\boxed{") for request in client.requests)
-    assert [one["samples"][0]["text"] for one in line_of(row)["classmates"]] == [scored] * 2
-    assert row.scores.classmate_score == 1.0
-
-
-def test_a_cue_of_the_user_s_stands_for_all_data(models: Path) -> None:
-    cue = "reward_model.classmate_cot_reward_configs.immediate_answer_cue='So:'"
-    for task in (MATH, answer_of().task):
-        _, client = run(models, f"{MODE}=immediate_answer", cue, say=lambda _: "7", answer=answer_of(task=task))
-        assert all(request["prompt"].endswith("</think>So:") for request in client.requests)
-
-
-def test_the_cue_is_that_of_the_question_which_is_answered(models: Path) -> None:
-    partner = Task(question="Half?", data_source="hendrycks_math", reward_model=MATH.reward_model)
-    row, client = run(models, f"{KIND}=help_other_questions", f"{MODE}=immediate_answer", say=lambda _: "1/2",
-                        answer=answer_of(partner=partner))  # fmt: skip
-    assert all(request["prompt"].endswith("\\boxed{") for request in client.requests)
-    assert row.scores.classmate_score == 1.0
-
-
-@pytest.mark.parametrize(
-    ("source", "said", "truth"),
-    [
-        ("openai/gsm8k", " 72.", "72"),
-        ("openai/gsm8k", "$72 dollars", "72"),
-        ("hendrycks_math", "72}$", "72"),
-        ("hinted_arithmetic", " 72", "72"),
-        ("multiple_choice", " (C).", "C"),
-        ("multiple_choice", "C", "C"),
-    ],
-)
-def test_every_verifier_reads_what_its_cue_begins(source: str, said: str, truth: str) -> None:
-    text = prompts.begun(answer_cue(source), said.strip())
-    assert get_verifier(source).compute_score(text, truth) == 1.0, text
-
-
-@pytest.mark.parametrize("source", known_data_sources())
-def test_where_there_is_no_single_answer_none_is_begun(source: str) -> None:
-    verifier = get_verifier(source)
-    assert bool(answer_cue(source)) == (verifier.compares_answers or source == "code")
-    assert answer_cue("somebody's own data") == "\n\nThe answer is"

@@ -12,6 +12,7 @@ import ray
 
 from tests.e2e.tiny import make_tiny_world
 from tests.trainer.test_configs import composed
+from tests.workers.running import PROMPT, process_of
 from verl.classmate.config import from_mapping
 from verl.classmate.frozen import frozen_classmates
 from verl.classmate.outcome import Outcome
@@ -19,7 +20,6 @@ from verl.workers.classmate_workers import ClassmateClient, ClassmateGroup, crea
 from verl.workers.classmates.placement import actor_name
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
-PROMPT = [7, 8, 9, 10]
 
 
 @pytest.fixture
@@ -61,8 +61,7 @@ def test_dead_servers_and_dead_or_stopped_cores_are_restarted(running: Any) -> N
 
     def processes() -> list[psutil.Process]:
         """The server, then what it has started."""
-        server = ray.get_actor(actor_name(frozen_classmates(reward)[0]))
-        process = psutil.Process(ray.get(server.__ray_call__.remote(lambda _: os.getpid())))
+        process = process_of(actor_name(frozen_classmates(reward)[0]))
         return [process, *process.children(recursive=True)]
 
     before = ask()

@@ -1,4 +1,4 @@
-"""From the rows of a dump to their advantages: the specification's sections 3 and 4 again, in plain Python.
+"""From the rows of a dump to their advantages: the formulas of docs/method.md again, in plain Python.
 
 One decision: this shares no line with `verl/`, not even an import, and knows only lists and floats. So it can agree
 with the trainer for no other reason than that both are right.
@@ -17,6 +17,7 @@ NOT_ASKED = {"empty_cot", "unfinished_cot", "too_long", "no_partner"}
 POLICY_FAILURES = {"unfinished_cot", "no_answer"}
 OURS = ("gdpo_classmate", "gdpo_wo_bn", "grpo_main_classmate_separated", "grpo", "grpo_w_classmate")
 STEP_WISE = "random_truncate_step_wise_utility"
+COMPARES_VIEWS = ("remove_wo_cot", "random_truncate_remove_wo_cot", STEP_WISE)
 COMPARES_ROWS = {
     "rloo",
     "rloo_vectorized",
@@ -100,84 +101,108 @@ def difference(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else first - second
 
 
-# Section 3: rewards.
+# From scores to rewards: docs/method.md, symbol by symbol.
 
 
-def rewards(row: dict[str, Any], options: Options) -> Rewards:
-    """The parts of a dumped row's reward, from scores and outcomes alone."""
-    main = row["main_score"]
+def main_reward(row: dict[str, Any]) -> float | None:
+    """r, the main reward."""
     if row["main_outcome"] in POLICY_FAILURES:
-        main = 0.0
-    elif row["main_outcome"] != "ok":
-        main = None
-    correct = main is not None and main >= options.threshold
-    samples = [sample for one in row["classmates"] for sample in one["samples"]]
-    shown = any(s["outcome"] not in NOT_ASKED for s in samples)
-    result = Rewards(main=main, correct=correct, asked=shown)
-    if options.reward_type == STEP_WISE:
-        result.segments = (None,) * options.segments
-    if main is None:
-        return result
-    gamma = {
+        return 0.0
+    return row["main_score"] if row["main_outcome"] == "ok" else None
+
+
+def condition(correct: bool, options: Options) -> float:
+    """gamma, the condition."""
+    return {
         "always": 1.0,
         "no_classmate": 0.0,
         "no_classmate_when_main_incorrect": 1.0 if correct else 0.0,
         "neg_classmate_when_main_incorrect": 1.0 if correct else -1.0,
     }[options.condition]
-    views = 1 + max((len(one.get("further_prompts", ())) for one in row["classmates"]), default=0)
 
-    def of_view(one: dict[str, Any], view: int, key: str = "score") -> float | None:
-        return combined(
-            (s.get(key) if s["outcome"] == "ok" else None for s in one["samples"] if s.get("view", 0) == view), "mean"
-        )
 
-    def gain(first: int, second: int) -> float | None:
-        """Between two views, over the classmates that answered both."""
-        pairs = [(of_view(one, first), of_view(one, second)) for one in row["classmates"]]
-        both = [pair for pair in pairs if None not in pair]
-        sides = [combined(scores, options.aggregation) for scores in zip(*both, strict=True)]
-        return difference(*sides) if sides else None
+def views_of(row: dict[str, Any]) -> int:
+    """How many views of the row its classmates were shown, of which the first is the fullest."""
+    return 1 + max((len(one.get("further_prompts", ())) for one in row["classmates"]), default=0)
 
-    compares = options.reward_type in ("remove_wo_cot", "random_truncate_remove_wo_cot", STEP_WISE)
-    gains = [
-        difference(of_view(one, 0), of_view(one, views - 1)) if compares else of_view(one, 0)
-        for one in row["classmates"]
-    ]
-    score = gain(0, views - 1) if compares else combined(gains, options.aggregation)
-    if options.consistency:
-        result.consistency = combined(
-            (of_view(one, 0, "consistency") for one in row["classmates"]), options.aggregation
-        )
+
+def of_view(one: dict[str, Any], view: int, key: str = "score") -> float | None:
+    """The mean of one classmate's answers to a view."""
+    return combined(
+        (s.get(key) if s["outcome"] == "ok" else None for s in one["samples"] if s.get("view", 0) == view), "mean"
+    )
+
+
+def gain(row: dict[str, Any], first: int, second: int, options: Options) -> float | None:
+    """Between two views, over the classmates that answered both."""
+    pairs = [(of_view(one, first), of_view(one, second)) for one in row["classmates"]]
+    both = [pair for pair in pairs if None not in pair]
+    sides = [combined(scores, options.aggregation) for scores in zip(*both, strict=True)]
+    return difference(*sides) if sides else None
+
+
+def classmate_scores(row: dict[str, Any], options: Options) -> tuple[float | None, float | None]:
+    """C, and that of the best classmate."""
+    if options.reward_type in COMPARES_VIEWS:
+        last = views_of(row) - 1
+        each = [difference(of_view(one, 0), of_view(one, last)) for one in row["classmates"]]
+        return gain(row, 0, last, options), combined(each, "max")
+    each = [of_view(one, 0) for one in row["classmates"]]
+    return combined(each, options.aggregation), combined(each, "max")
+
+
+def segment_scores(row: dict[str, Any], options: Options) -> list[float | None]:
+    """C of each segment. Views go from the longest prefix down to none: the first segment is the last step."""
+    return [gain(row, k, k + 1, options) for k in reversed(range(views_of(row) - 1))]
+
+
+def consistency(row: dict[str, Any], options: Options) -> float | None:
+    """K, the consistency reward."""
+    if not options.consistency:
+        return None
+    return combined((of_view(one, 0, "consistency") for one in row["classmates"]), options.aggregation)
+
+
+def rewards(row: dict[str, Any], options: Options) -> Rewards:
+    """The parts of a dumped row's reward, from scores and outcomes alone."""
+    main = main_reward(row)
+    correct = main is not None and main >= options.threshold
+    outcomes = {sample["outcome"] for one in row["classmates"] for sample in one["samples"]}
+    result = Rewards(main=main, correct=correct, asked=not outcomes <= NOT_ASKED)
+    if options.reward_type == STEP_WISE:
+        result.segments = (None,) * options.segments
+    if main is None:
+        return result
     result.fused = main
+    gamma = condition(correct, options)
     if gamma == 0:
         # W is 0 whatever they answered, and whether or not they were asked; not so where nobody could be.
-        result.asked, score = False, None
-        if shown and any(s["outcome"] not in NOT_ASKED | {"excluded"} for s in samples):
-            result.classmate, result.fused = 0.0, fused(main, 0.0, 0.0, options)
-            if options.reward_type == STEP_WISE:
-                result.segments = tuple(0.0 if k < views - 1 else None for k in range(options.segments))
+        result.asked = False
+        score = best = None if outcomes <= NOT_ASKED | {"excluded"} else 0.0
+        of_segments: list[float | None] = [0.0] * (views_of(row) - 1)
+    else:
+        score, best = classmate_scores(row, options)
+        of_segments = segment_scores(row, options)
     if score is not None:
         result.classmate = gamma * score
-        best = gamma * max(gain for gain in gains if gain is not None)
-        result.fused = fused(main, result.classmate, best, options)
+        result.fused = fused(main, result.classmate, gamma * best, options)
         if options.reward_type == STEP_WISE:
-            # Views go from the longest prefix down to none: segment 1 is the step from none to the shortest.
-            steps = [gain(k, k + 1) for k in reversed(range(views - 1))]
-            filled = tuple(None if step is None else gamma * step for step in steps)
-            result.segments = filled + result.segments[len(filled) :]
+            given = tuple(None if step is None else gamma * step for step in of_segments)
+            result.segments = given + result.segments[len(given) :]
+    result.consistency = consistency(row, options)
     if result.consistency is not None:
         result.fused += options.consistency_weight * result.consistency
     return result
 
 
 def fused(main: float, classmate: float, best: float, options: Options) -> float:
-    """F of section 3.3."""
+    """F, the fused scalar."""
     if options.fusion == "weighted_average":
         return (1 - options.weight) * main + options.weight * classmate
     return main + options.weight * (best if options.fusion == "base_plus_max" else classmate)
 
 
-# Section 4: advantages.
+# From rewards to advantages: docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
 
 
 def normalised(values: Values, groups: Sequence[str], options: Options) -> list[float]:
@@ -285,7 +310,7 @@ def decoupled(
         alone = [main[i] for i in counted for _ in tokens[i]]
     if len(sample) < 2:
         return result
-    # Not of the specification, which would divide by nothing where the parts cancel.
+    # docs/method.md#batch-normalisation-of-gdpo_classmate
     centre, spread = mean(sample), max(deviation(sample), deviation(alone) / 10) + EPSILON
 
     def scaled(x: float) -> float:

@@ -13,6 +13,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from tests.classmate.toy_tokenizers import byte_bpe
+from tests.clock import Tomorrow
 from tests.run_config import run_config, save_tokenizers
 from tests.trainer.saved import save
 from tests.trainer.test_configs import composed
@@ -95,14 +96,6 @@ def test_a_run_that_goes_back_is_not_validated_once_more(tmp_path: Path) -> None
     named = ("trainer.resume_mode=resume_path", f"trainer.resume_from_path={save(tmp_path / 'run', 20)}")
     config, _ = settled(tmp_path, *named)
     assert not config.trainer.val_before_train
-
-
-class Tomorrow(datetime.datetime):
-    """A clock that stands at another day."""
-
-    @classmethod
-    def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
-        return datetime.datetime(2031, 12, 9, 23, 59, 58, tzinfo=tz)
 
 
 def test_a_run_keeps_the_day_of_its_first_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,13 @@
 """A kind of frozen model that this project does not have: placed, started, asked and healed as a value in a list."""
 
 import asyncio
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
-import ray
-from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 
 from tests.e2e.tiny import make_tiny_world, save_reward_model
+from tests.workers.running import cpu_config, kill
 from verl.classmate.config import from_mapping
 from verl.classmate.errors import ClassmateEngineError
 from verl.classmate.frozen import FrozenModel, frozen_models
@@ -21,9 +17,7 @@ from verl.workers.classmates.group import create_classmate_workers
 from verl.workers.classmates.placement import assign_gpus, engines
 
 PROMPT = [7, 8, 9]
-CONFIG = OmegaConf.create(
-    {"data": {"max_prompt_length": 32, "max_response_length": 32}, "trainer": {"deterministic": False, "device": "cpu"}}
-)
+CONFIG = cpu_config(max_response_length=32)
 
 
 def student(model: str, **fields: object) -> FrozenModel:
@@ -72,13 +66,6 @@ def scoring(causal: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_reward_model(tmp_path_factory.mktemp("reward"), AutoTokenizer.from_pretrained(causal), max_length=64)
 
 
-@pytest.fixture(scope="module")
-def _ray() -> Iterator[None]:
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("_ray")
 def test_it_is_started_asked_and_kept_alive(causal: Path, scoring: Path) -> None:
@@ -115,10 +102,3 @@ def test_it_is_started_asked_and_kept_alive(causal: Path, scoring: Path) -> None
             group.heal()
     finally:
         group.shutdown()
-
-
-def kill(name: str) -> None:
-    """`kill -9` of an engine's process."""
-    process = psutil.Process(ray.get(ray.get_actor(name).__ray_call__.remote(lambda self: os.getpid())))
-    process.kill()
-    process.wait()

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
-from tests.run_config import run_config, save_tokenizers
-from tests.workers.test_row_pipeline import CLASSMATES, KIND, Client, answer_of, line_of
+from tests.run_config import run_config
+from tests.workers.scripted_rows import CLASSMATES, KIND, Awake, Client, answer_of, line_of
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
 from verl.classmate.row import Answer, ScoredRow
@@ -48,11 +48,6 @@ class Slow(Client):
 def alone(prompt: str) -> bool:
     """Whether a prompt holds nothing of the thought."""
     return prompt.endswith(("<think>", "<think></think>"))
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tokenizers(tmp_path_factory.mktemp("tokenizers"), CLASSMATES)
 
 
 def pipeline_of(models: Path, client: Client, *overrides: str) -> RowPipeline:
@@ -219,15 +214,6 @@ def _once(kind: type) -> Any:
 
 def test_the_schedule_batched_shares_them_too(models: Path) -> None:
     """All rows of the step are asked at once there, of two prompts: twice for each classmate."""
-
-    class Awake:
-        def awake(self, m: int) -> Any:
-            return self
-
-        async def __aenter__(self) -> None: ...
-
-        async def __aexit__(self, *error: Any) -> None: ...
-
     client = Slow()
     pipeline = pipeline_of(models, client, f"{KIND}=remove_wo_cot")
     classmates: Any = Awake()

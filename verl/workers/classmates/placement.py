@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from verl.classmate.algorithm_config import EstimatorName
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.frozen import FrozenModel, frozen_models
 from verl.utils.device import get_device_name
@@ -172,9 +171,7 @@ def taking_turns(reward: ClassmateRewardModelConfig, schedule: Schedule) -> froz
     return frozenset(engine.frozen.name for engine in engines(frozen_models(reward)) if not engine.dedicated)
 
 
-def read_beside_log_probs(
-    config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, estimator: EstimatorName
-) -> bool:
+def read_beside_log_probs(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, estimator: str) -> bool:
     """Whether classmates may go on reading when the policy has answered, and are awaited where advantages need them.
 
     So it is where none of them shares the trainer's GPUs, takes turns with others or is the policy itself, and nothing

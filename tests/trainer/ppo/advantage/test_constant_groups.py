@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.classmate.rows import asked, read_row
-from tests.trainer.ppo.advantage.test_upstream import THEIRS, Algorithm
+from tests.trainer.ppo.advantage.upstream import ALGORITHM, THEIRS
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.classmate.config import ClassmateCotRewardConfig
 from verl.classmate.estimators import DECOUPLED_ESTIMATORS, ESTIMATORS, OUR_ESTIMATORS
@@ -22,7 +22,6 @@ from verl.classmate.row import Continuation, Verdict
 from verl.classmate.scoring import RewardRules, score_row
 from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage, group_normalise
 
-ALGORITHM = Algorithm(gamma=1.0, lam=0.95, norm_adv_by_std_in_grpo=True)
 COMPARE_GROUPS = [name for name in THEIRS if ESTIMATORS[name].compares_group]
 
 

@@ -7,24 +7,16 @@ import numpy as np
 import pytest
 import torch
 
+from tests.trainer.ppo.advantage.upstream import ALGORITHM, THEIRS
 from verl.classmate.algorithm_config import AdvantageConfig
-from verl.classmate.estimators import ESTIMATORS
 from verl.trainer.ppo.advantage import AdvantageInputs, AdvantageResult, compute_advantage
 from verl.trainer.ppo.core_algos import compute_gae_advantage_return, compute_rloo_outcome_advantage
 from verl.utils import torch_functional
 
-THEIRS = [name for name, one in ESTIMATORS.items() if not one.ours]
-ALGORITHM = {"gamma": 1.0, "lam": 0.95, "norm_adv_by_std_in_grpo": True}
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1], [1, 0, 0], [1, 1, 1], [1, 1, 0]])
 R = torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0, 0.0])
 W = torch.tensor([1.0, 0.0, 0.0, 0.5, 1.0, 1.0])
 VALUES = torch.linspace(-1, 1, 18).view(6, 3) * MASK
-
-
-class Algorithm(dict):
-    """The node `algorithm`, read by key and by attribute."""
-
-    __getattr__ = dict.__getitem__
 
 
 def inputs(**changes) -> AdvantageInputs:
@@ -55,7 +47,7 @@ def run(given: AdvantageInputs, estimator: str, **options) -> AdvantageResult:
         min_classmate_valid_fraction=0.0,
         **options,
     )
-    return compute_advantage(given, config, Algorithm(ALGORITHM))
+    return compute_advantage(given, config, ALGORITHM)
 
 
 def flag(*rows: int) -> torch.Tensor:

@@ -1,0 +1,85 @@
+"""What a person reads of a replay: how a row came about, what an option changes, and a line for each mistake."""
+
+import copy
+from pathlib import Path
+
+import pytest
+from omegaconf import open_dict
+
+from tests.evaluation.dumped_runs import REWARD, Run, made, text_of
+from verl.evaluation import replay
+
+
+def test_a_person_sees_how_a_row_came_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    half = f"{REWARD}.main_cot_keep_rate=0.5"
+    run = made(tmp_path / "run", half, f"{REWARD}.classmate_reward_weight=0.5",
+               say=lambda _: "so 3 + 4 = 7.</think>It is 7.")  # fmt: skip
+    assert replay.main([str(run.folder), "--step", "1", "--row", "3"]) == 0
+    text = capsys.readouterr().out
+    record = run.records[3]
+    for said in (
+        "Tom has three apples and gets four.",
+        "The answer is 9.",
+        f"handed over   {record['handed_over_tokens']} of {record['response_tokens']} tokens",
+        str(record["classmates"][0]["model"]),
+        "| It is 7.",
+        "r           = 0 ",
+        "C           = 1 ",
+        "gamma       = 1   (always, the main answer is not correct)",
+        "F           = 0.5   (r + 0.5 W)",
+        "group         rows 0, 1, 2, 3",
+        "advantage     -",
+        "all recomputed numbers of this row are those of the dump",
+    ):
+        assert said in text, said
+    assert "\x1b" not in text, "no colours in a file"
+    assert replay.main([str(run.folder), "--step", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.split()[:2] == [str(i), "3"] for i, line in enumerate(lines, start=-2)) == 8, "a line for each row"
+    assert max(map(len, lines)) <= 120 or len(str(run.folder)) > 60
+
+
+def test_a_change_is_shown_beside_what_was(one_run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [str(one_run.folder), "--step", "1", "reward_model.use_classmate_condition=no_classmate"]
+    assert replay.main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "F was" in text
+    assert "changed by the options: 8 of 8 rows" in text
+    assert replay.main([*arguments, "--row", "0"]) == 0
+    text = capsys.readouterr().out
+    assert "final_reward: 2.0 -> 1.0" in text
+    assert "no_classmate" in text
+
+
+def test_bad_input_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made(tmp_path / "run", texts=[text_of(7)])
+    old = made(tmp_path / "old", texts=[text_of(7)])
+    for record in old.records:
+        del record["response_ids"]
+    old.write()
+    damaged = made(tmp_path / "damaged", texts=[text_of(7)])
+    with (damaged.folder / "rollouts" / "step_1.jsonl").open("a") as file:
+        file.write('{"uid": ')
+    moved = made(tmp_path / "moved", texts=[text_of(7)])
+    moved.config = copy.deepcopy(moved.config)
+    with open_dict(moved.config):
+        moved.config.actor_rollout_ref.model.path = str(tmp_path / "gone")
+    moved.write()
+    for arguments, message in (
+        ([str(tmp_path), "--step", "1"], "is no run folder"),
+        ([str(run.folder), "--step", "2"], "has no rows of a trained step 2; it has 1"),
+        ([str(run.folder), "--step", "1", "--validation"], "validated step 1; it has none"),
+        ([str(run.folder), "--step", "1", "--row", "2"], "--row 2: step 1 has rows 0 to 1"),
+        ([str(run.folder), "--step", "1", "--row", "-1"], "--row -1: step 1 has rows 0 to 1"),
+        ([str(run.folder)], "--step"),
+        ([str(run.folder), "--step", "one"], "'one'"),
+        ([str(run.folder), "--step", "1", "--nonsense"], "--nonsense"),
+        ([str(old.folder), "--step", "1"], "is of an older format (row 0 has no response_ids)"),
+        ([str(damaged.folder), "--step", "1"], "is damaged"),
+        ([str(moved.folder), "--step", "1"], "cannot be loaded"),
+    ):
+        assert replay.main(arguments) == 2, arguments
+        shown = capsys.readouterr()
+        lines = [line for line in shown.err.splitlines() if line.startswith("error: ")]
+        assert (shown.out, len(lines)) == ("", 1), shown.err
+        assert message in lines[0]
