@@ -56,7 +56,7 @@ def refusal(check: Callable[..., None], server: Server | None, **how: Any) -> st
 def test_a_server_that_will_do(check: Callable[..., None], engine: HFEngine, model: str) -> None:
     with serving(create_app(Served(engine=engine, names=(model,))), name=model) as server:
         check(server)
-        assert "reads at most 128 tokens, rows need up to 129" in refusal(check, server, needed=129)
+        assert "reads at most 128 tokens, but rows need up to 129" in refusal(check, server, needed=129)
     assert "does not answer (Connection refused); start it by `bash my_scripts/host_classmate_model.sh" in refusal(
         check, server
     )
