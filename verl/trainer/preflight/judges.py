@@ -121,9 +121,7 @@ def check_judge(spec: JudgeSpec, reward: ClassmateRewardModelConfig, *, determin
         check_model(key, spec.model, trust_remote_code=trust)
         tokenizer = load_tokenizer(key, spec.model, trust_remote_code=trust)
         if not tokenizer.chat_template:
-            raise ConfigError(
-                f"{key}={spec.model} has no chat template, so it cannot be asked; name another model"
-            )
+            raise ConfigError(f"{key}={spec.model} has no chat template, so it cannot be asked; name another model")
         limit = position_limit(spec.model)
         if limit is not None and limit < reward.llm_judge_max_context:
             raise ConfigError(
