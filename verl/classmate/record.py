@@ -40,7 +40,7 @@ class Thought:
     keep_rate: float
     """Share of the CoT that this is."""
     output: str | None
-    """What was scored; None if the thought was not closed."""
+    """What was scored; None if the CoT was not closed."""
     handed_over_tokens: int
     """Tokens that the classmates were shown."""
     transcript: str | None

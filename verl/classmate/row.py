@@ -2,7 +2,7 @@
 
     Task, Answer        what was asked, and what the policy wrote
     View, Shown         what the classmates are shown of it
-    ReadRow             the answer, with its thought found and cut
+    ReadRow             the answer, with its CoT found and cut
     Continuation, Asked what one classmate said
     Verdict             what the verifier made of the main output
     RowScores           the rewards, and the numbers that led to them
@@ -97,9 +97,9 @@ class View:
     messages: tuple[Mapping[str, Any], ...]
     """The chat; an assistant turn with the content `prompts.EXAMPLE` stands for `example`."""
     thought: str | None
-    """What stands in the classmate's thought; empty: the question alone; None: no thought is opened for it."""
+    """What stands in the classmate's thought block; empty: the question alone; None: no block is opened for it."""
     close: bool
-    """Whether the thought is closed behind it for every classmate; `prompts.closes` says it for one."""
+    """Whether the CoT is closed behind it for every classmate; `prompts.closes` says it for one."""
     example: str | None = None
     """The main model's whole response, as an earlier turn of the chat."""
 
@@ -124,12 +124,12 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReadRow:
-    """An answer whose thought was found and cut."""
+    """An answer whose CoT was found and cut."""
 
     answer: Answer
     """As it came, with the partner that it has."""
     span: CotSpan
-    """Where the thought is, in the answer's last turn."""
+    """Where the CoT is, in the answer's last turn."""
     shown: Shown
     """What the classmates are shown; masks over the whole response."""
     samples: int
@@ -190,7 +190,7 @@ class Asked:
     model: str
     """The classmate's name."""
     thinks: bool
-    """Whether it writes thoughts of its own (`templates.Traits`)."""
+    """Whether it writes CoTs of its own (`templates.Traits`)."""
     prompts: tuple[str | None, ...]
     """One per view, as text; None where it was not asked."""
     continuations: tuple[Continuation, ...]

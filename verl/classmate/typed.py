@@ -202,7 +202,7 @@ def _convert_union(hints: Sequence[Any], value: Any, path: str) -> Any:
 def _check_value(value: Any, path: str, metadata: Mapping[str, Any]) -> None:
     """Refuses a number out of its bounds, and text that is no address; null is in all bounds."""
     if isinstance(value, str) and "address" in metadata and not value.startswith(("http://", "https://")):
-        raise ConfigError(f"{path}: {value!r} is no address; write for instance {metadata['address']}")
+        raise ConfigError(f"{path}: {value!r} is not an address; write for instance {metadata['address']}")
     if type(value) not in (int, float):
         return
     if "finite" in metadata and not math.isfinite(value):

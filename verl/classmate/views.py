@@ -54,7 +54,7 @@ def row_views(
     outcome = handover(span, config.unfinished_cot)
     if outcome is Outcome.ok and not first.text.strip():
         outcome = Outcome.empty_cot
-    # All alike, or else what they are compared in would not be the thought alone.
+    # All views are closed alike, so that they differ in the CoT alone.
     close = _close(first, config)
     views = [View(messages=chat, thought=kept.text, close=close) for kept in kepts]
     if config.compares_with_question_alone:
