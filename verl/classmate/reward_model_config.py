@@ -169,7 +169,8 @@ class ClassmateRewardModelConfig(JudgeKeys):
         require(
             self.classmate_schedule != "batched" or self.classmate_free_cache_engine,
             "reward_model.classmate_schedule: batched needs classmates that sleep in turn, but "
-            "classmate_free_cache_engine=False keeps them awake; write classmate_free_cache_engine=True or classmate_schedule=streamed",
+            "classmate_free_cache_engine=False keeps them awake; write classmate_free_cache_engine=True or "
+            "classmate_schedule=streamed",
         )
         self._check_judges()
         object.__setattr__(self, "classmates", self._resolved_classmates())
