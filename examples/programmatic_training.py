@@ -21,7 +21,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 
 
 def main(policy: str, classmates: list[str], overrides: list[str]) -> None:
-    """Trains `policy` until `trainer.total_training_steps`, with `classmates` reading its thoughts."""
+    """Trains `policy` until `trainer.total_training_steps`, with `classmates` reading its CoTs."""
     with initialize_config_dir(str(CONFIG_FOLDER), version_base=None):
         config = compose(
             "classmate_cot_ppo_trainer",
@@ -30,7 +30,7 @@ def main(policy: str, classmates: list[str], overrides: list[str]) -> None:
                 [f"actor_rollout_ref.model.path={policy}", "ray_kwargs.ray_init.num_cpus=16", *overrides]
             ),
         )
-    # Keys that nobody typed, such as the number of GPUs, get their values; the trainer would do it later.
+    # Keys that are not set, such as the number of GPUs, get their values; the trainer would do it later.
     fill_in(config)
     trainer = ClassmateCoTRayPPOTrainer(
         config=config,

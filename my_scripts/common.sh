@@ -74,7 +74,7 @@ split_options() {
     words+=("$@")
 }
 
-# Fails if an option was typed that would do nothing. Environment variables may be meant for other scripts.
+# Fails if an option was given that would do nothing. Environment variables may be meant for other scripts.
 refuse_idle_options() {
     local option
     for option in "${typed[@]}"; do

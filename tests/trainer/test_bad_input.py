@@ -243,7 +243,7 @@ MISTAKES = {
     ),
     "checkpoint that does not exist": (
         ["trainer.resume_mode=resume_path", "trainer.resume_from_path=/nowhere/global_step_20"],
-        ["trainer.resume_from_path=/nowhere/global_step_20 is no folder global_step_N"],
+        ["trainer.resume_from_path=/nowhere/global_step_20 is not a folder global_step_N"],
     ),
     "KL in the reward": (["algorithm.use_kl_in_reward=true"], ["use_kl_loss=True"]),
 }

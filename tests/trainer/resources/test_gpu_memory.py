@@ -275,7 +275,7 @@ def test_what_a_refusal_says_to_write_is_accepted(
         assert ways == "a smaller policy, fewer classmates, or GPUs with more memory"
         return
     for way in ways.split(", or "):
-        told = re.fullmatch(r"data\.max_prompt_length and data\.max_response_length of together (\d+)", way)
+        told = re.fullmatch(r"data\.max_prompt_length and data\.max_response_length that add up to (\d+)", way)
         half = int(told[1]) // 2 if told else 0
         keys = f"data.max_prompt_length={half} data.max_response_length={half}" if told else way.partition(" (")[0]
         config = copy.deepcopy(composed)

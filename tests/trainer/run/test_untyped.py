@@ -335,7 +335,7 @@ def test_what_stands_in_a_yaml_of_the_users_own_is_typed(tmp_path: Path, monkeyp
     filled = fill_in(config)
     assert value(config, f"{ACTOR}.ppo_mini_batch_size") == 8
     assert value(config, f"{ACTOR}.ppo_micro_batch_size_per_gpu") == 2
-    assert filled.lines == ["not typed    ppo_mini_batch_size=8, rollout.log_prob_micro_batch_size_per_gpu=2"]
+    assert filled.lines == ["not set      ppo_mini_batch_size=8, rollout.log_prob_micro_batch_size_per_gpu=2"]
 
 
 def test_text_for_a_number_that_was_not_typed_is_still_told() -> None:

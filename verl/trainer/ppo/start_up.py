@@ -86,7 +86,7 @@ def open_run(config: DictConfig, given: Given, *, with_classmates: bool) -> Open
     """Fills the config in, reads it, and opens its run folder.
 
     Args:
-        config: of the run; keys that nobody typed get their values.
+        config: of the run; keys that are not set get their values.
         given: keywords of the trainer.
         with_classmates: whether classmates read training rows.
 

@@ -45,7 +45,7 @@ def read_run(plain: Mapping[str, Any], trainer_name: str) -> RunConfig:
 
 
 def begin(config: DictConfig, trainer_name: str, *, folder: RunFolder | None = None) -> Begun:
-    """Fills in what nobody typed, reads the config, opens the folder and settles the config, in place.
+    """Fills in the keys that are not set, reads the config, opens the folder and settles the config, in place.
 
     Args:
         config: composed from one of our primary YAML files.
