@@ -132,12 +132,12 @@ class View:
             "no_marker": "none: the response has no marker",
             "plain": "the whole response (cot_format=plain)",
         }
-        out.line(f"thought       {kinds[span.kind.value]}")
+        out.line(f"CoT           {kinds[span.kind.value]}")
         out.line(f"output        {span.output_length} tokens: {span.output!r}")
         if shown.views:
             out.line(
                 f"handed over   {row.record.thought.handed_over_tokens} of {len(read.answer.response_ids)} tokens, "
-                f"{shown.keep_rate:.3g} of the thought"
+                f"{shown.keep_rate:.3g} of the CoT"
             )
             out.block("", shown.kept_text)
         else:
@@ -189,7 +189,7 @@ class View:
                 out.line("C, W          none: no classmate score that counts")
         if scores.segment_rewards_K.size:
             out.line(
-                f"segments      {' '.join(_number(x) for x in scores.segment_rewards_K)}   (gamma u_k, first first)"
+                f"segments      {' '.join(_number(x) for x in scores.segment_rewards_K)}   (gamma u_k, in their order)"
             )
         if config.add_consistency_reward:
             value = _number(scores.consistency_reward) if scores.consistency_valid else "none"
