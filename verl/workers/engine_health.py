@@ -25,7 +25,7 @@ UNANSWERED_LIMIT = 3
 
 
 def hangs(unanswered: int) -> bool:
-    """Whether an engine that answers pings so counts as hanging."""
+    """Whether an engine that answers a ping with this number counts as hanging."""
     return unanswered >= UNANSWERED_LIMIT
 
 

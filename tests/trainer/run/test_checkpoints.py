@@ -163,9 +163,8 @@ def test_a_checkpoint_of_other_ranks_is_refused_with_a_number(
     if gpus * nodes == ranks:
         check_ranks(checkpoint, gpus_per_node=gpus, nodes=nodes)
         return
-    with pytest.raises(
-        ConfigError, match=f"was saved by {ranks} ranks, but this run has {gpus * nodes}; write"
-    ) as refused:
+    said = f"was saved by {ranks} ranks, but this run has {gpus * nodes}; write"
+    with pytest.raises(ConfigError, match=said) as refused:
         check_ranks(checkpoint, gpus_per_node=gpus, nodes=nodes)
     message = str(refused.value)
     fitting = int(re.search(r"n_gpus_per_node=(\d+)", message)[1])  # type: ignore[index]

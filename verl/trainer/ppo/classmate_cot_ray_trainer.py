@@ -256,7 +256,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
     # A step: what it leaves behind.
 
     def _save_checkpoint(self) -> None:
-        """Upstream's save while the engines sleep, of a step that is written down: a resumed run misses no line."""
+        """Upstream's save, while the engines sleep. The step is written down first, so a resumed run misses no line."""
         if self._frozen_policy is not None:
             self._frozen_policy.check()
         assert self._trained is not None, "only what was trained is saved"

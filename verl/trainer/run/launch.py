@@ -168,7 +168,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
 
 @contextlib.contextmanager
 def _fork_server(config: DictConfig) -> Iterator[ForkServer | None]:
-    """A server that imports what the workers need while this process checks the run; None where Ray is to do without.
+    """A server that imports what the workers need while this process checks the run; None if the run uses none.
 
     A run in one process has no workers.
     """

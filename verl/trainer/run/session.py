@@ -155,7 +155,7 @@ step: a quarter of what an update takes on a CPU. A thread's own arena always do
 def start_fork_server(config: DictConfig) -> ForkServer | None:
     """A server for `trainer.fork_workers`, where workers are of this machine and of this environment.
 
-    Whoever starts it closes it, after Ray. Its imports take as long as this process's own: the sooner, the better.
+    The caller closes it, after Ray. Its imports take as long as this process's own: the sooner, the better.
     """
     runtime_env = _runtime_env(config)
     other_environment = any(value is not None for key, value in runtime_env.items() if key != "env_vars")

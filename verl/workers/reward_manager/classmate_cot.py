@@ -55,7 +55,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
     ) -> None:
         """As upstream; `compute_score` (sync or async) replaces the verifier when given.
 
-        Whoever has read the node `reward_model` hands it over; upstream, which builds managers by name, has not.
+        `reward` is the typed node `reward_model`. Upstream builds managers by name, and does not have it.
         """
         super().__init__(config, tokenizer, compute_score)
         self.reward_config = reward or from_mapping(config.reward_model, require_classmates=False)

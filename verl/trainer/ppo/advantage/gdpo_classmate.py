@@ -5,8 +5,9 @@ and tokens that carry the main one only, so that no sequence mixes two scales. T
 normalised component; on the raw reward the group's standard deviation would cancel it. `gdpo_wo_bn` is the same without
 the last step.
 
-Where the parts cancel in nearly all rows, their sum has next to no deviation, and tokens that carry the main part alone
-would be divided by it: advantages of a million. The deviation therefore counts as a tenth of the main part's at least.
+Where the parts cancel in nearly all rows, their sum has next to no deviation. Tokens that carry the main part alone
+would be divided by it, and get advantages of a million. The deviation therefore counts as at least a tenth of the main
+part's.
 
     >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="gdpo_classmate", classmate_reward_weight=0.5))
 
