@@ -69,7 +69,7 @@ if [[ -n "$repo_name" ]]; then
     # Checked before hours of merging, not after.
     "$python" -c 'import sys; from huggingface_hub.utils import validate_repo_id as check; check(sys.argv[1])' \
         "$repo_name" 2>/dev/null ||
-        fail "--repo_name $repo_name is no name of a repository; write NAME or ORGANISATION/NAME"
+        fail "--repo_name $repo_name is not a name of a repository; write NAME or ORGANISATION/NAME"
     upload=("$python" "$root/upload_ckpts_to_huggingface.py" --repo_name "$repo_name")
     if [[ -n "$target" ]]; then
         upload+=(--main_only_path "$target")

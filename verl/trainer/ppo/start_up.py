@@ -199,7 +199,7 @@ def frozen_policy(reward: ClassmateRewardModelConfig, folder: RunFolder, console
         if one.weights == "policy_start":
             guard = FrozenWeights(one.model, record=folder.path / "self_play_weights.json")
             if not guard.known:
-                console.line(f"self-play    the files of {one.model} are not here: their hash is not checked")
+                console.line(f"self-play    the files of {one.model} are not on this machine: no hash is checked")
     return guard
 
 
