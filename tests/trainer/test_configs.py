@@ -22,7 +22,7 @@ CLASSMATES = "reward_model.classmate_cot_reward_configs.classmate_model_name_or_
 
 
 def composed(name: str, hardware: str, *overrides: str, machine: Machine | None = None) -> DictConfig:
-    """A config as a start makes it: composed, and what nobody typed filled in."""
+    """A config as a start makes it: composed, and with the keys filled in that are not set."""
     with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
         config = compose(name, overrides=[f"hardware={hardware}", *overrides])
     fill_in(config, machine)

@@ -153,10 +153,9 @@ def answer(
 ) -> tuple[str | None, Outcome]:
     """The part of a classmate's continuation that is scored, and `ok` or `no_answer`.
 
-    After a closed CoT all of it is scored, and with `markers=None`, where there is no thought block. After a part of a
-    CoT that was left open, only what follows the classmate's own close marker is. Where no thought block was opened for
-    it (`opened=False`), all but a CoT of its own is. Empty text is never scored. Token ids need the classmate's
-    `tokenizer`.
+    Behind a closed CoT, or with `markers=None` (there is no thought block), all of it is scored. Behind a CoT that was
+    left open, only what follows the classmate's own close marker. Where no thought block was opened (`opened=False`),
+    all but a CoT of its own. Empty text is never scored. Token ids need the classmate's `tokenizer`.
     """
     if isinstance(continuation, str):
         text: str | None = continuation

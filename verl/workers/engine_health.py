@@ -30,7 +30,7 @@ def hangs(unanswered: int) -> bool:
 
 
 def why_it_hangs(unanswered: int) -> str | None:
-    """What the answer to a ping says of an engine; None: that it serves."""
+    """Why an engine hangs, by its answer to a ping; None if it serves."""
     return f"it let {unanswered} requests in a row run out of time" if hangs(unanswered) else None
 
 

@@ -1,4 +1,4 @@
-"""What nobody typed follows what was typed: whatever the combination, only a typed key may be refused."""
+"""Keys that are not set follow those that are: whatever the combination, only a key that is set may be refused."""
 
 import copy
 import functools
@@ -44,7 +44,7 @@ def value(config: DictConfig, key: str) -> Any:
 
 @functools.cache
 def untouched(hardware: str) -> DictConfig:
-    """The config of a start with nothing typed; composing it takes most of a test's time."""
+    """The config of a start with no key set; composing it takes most of a test's time."""
     with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
         return compose("classmate_cot_ppo_trainer", overrides=[f"hardware={hardware}"])
 
@@ -310,7 +310,7 @@ def test_lengths_fit_what_the_models_read(world: TinyWorld, tmp_path: Path) -> N
     assert lengths(f"{ROLLOUT}.max_model_len=512") == (256, 256)
     # A classmate reads prompt, response and its own 256 tokens.
     assert lengths(f"actor_rollout_ref.model.path={long}", *given) == (172, 172)
-    # What is too long for its typed context is left out and counted, so that nothing has to be shorter.
+    # What is too long for the context that is set is left out and counted, so that nothing has to be shorter.
     limit = "reward_model.classmate_generation_configs.max_model_len=600"
     assert lengths(f"actor_rollout_ref.model.path={long}", *given, limit) == (1024, 1024)
     # Typed lengths stay, and are refused by the checks.

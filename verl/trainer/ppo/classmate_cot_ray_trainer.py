@@ -188,7 +188,8 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         self._startup.show()
 
     def step(self, metrics: dict, timing_raw: dict) -> KVBatchMeta:
-        """Upstream's step, which calls what stands from here to `_update_actor`; remembered until it is saved."""
+        """Upstream's step, which calls the methods from here to `_update_actor`; its batch is kept until it is
+        saved."""
         batch = super().step(metrics, timing_raw)
         self._trained = (batch, metrics)
         return batch

@@ -148,8 +148,8 @@ _KEPT_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(2 * 2**30),
 }
-"""For glibc's malloc, which gives a step's tensors back to the system, to be faulted in again page by page at the next
-step: a quarter of what an update takes on a CPU. A thread's own arena always does so."""
+"""Keeps glibc's malloc from giving a step's tensors back to the system. The next step would fault them in again page by
+page, a quarter of what an update takes on a CPU. A thread's own arena always gives them back."""
 
 
 def start_fork_server(config: DictConfig) -> ForkServer | None:

@@ -166,7 +166,7 @@ class ClassmateGroup:
         return self._reward_config.classmate_ping_timeout
 
     def _failure_of(self, ping: Any) -> Failure | None:
-        """What the answer to a ping says, for which there was time enough."""
+        """Why an engine is of no use, by its answer to a ping, which has had its time; None if it serves."""
         try:
             reason = why_it_hangs(ray.get(ping, timeout=0))
         except ray.exceptions.GetTimeoutError:
