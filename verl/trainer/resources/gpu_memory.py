@@ -87,7 +87,7 @@ class EngineNeed:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A run as far as its memory goes; None where a setting is not set."""
+    """A run as far as its memory goes; None stands for what the user has not set."""
 
     gpus: int
     """Ranks of the trainer."""

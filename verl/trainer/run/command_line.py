@@ -56,7 +56,7 @@ the keys that a run needs
   data.train_files=FILE.parquet data.val_files=FILE.parquet
 
 keys that are often wanted
-  data.train_batch_size=N                                 keys that you leave out follow those that you set
+  data.train_batch_size=N                                 keys left out follow those that are set, as a start shows
   trainer.n_gpus_per_node=N trainer.total_training_steps=N trainer.default_local_dir=FOLDER
 
 flags
