@@ -64,7 +64,7 @@ def test_every_step_gets_a_branch_and_the_newest_main(
     assert_whole(hub, "me/model", run, EVERYWHERE)
     assert hub.repositories["me/model"].private
     assert set(hub.arrived.values()) == {1}, "main took from the store what its branch had brought"
-    assert [line.split(":")[0] for line in shown.splitlines()] == [*EVERYWHERE, "all there"]
+    assert [line.split(":")[0] for line in shown.splitlines()] == [*EVERYWHERE, "everything is uploaded"]
 
     before = len(hub.requests)
     shown, error = command("--root_path", run, "--repo_name", "me/model", "--private")

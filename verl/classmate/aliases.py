@@ -1,8 +1,8 @@
 """Other spellings of the options, resolved on the list of Hydra overrides before Hydra composes.
 
-One decision: aliases exist only on the command line. Behind Hydra each option has one canonical key, so that a default
-can never disagree with an alias. Two spellings of a key with different values are an error that names both. Values are
-compared as text, never evaluated.
+One decision: aliases exist only where a user writes options, before Hydra composes. Behind Hydra each option has one
+canonical key, so that a default can never disagree with an alias. Two spellings of a key with different values are an
+error that names both. Values are compared as text, never evaluated.
 
     >>> resolve_aliases(["+reward_model.reward_kwargs.classmate_cot_reward_configs.use_classmate_condition=always"])
     ['++reward_model.classmate_cot_reward_configs.use_classmate_main_cond=always']

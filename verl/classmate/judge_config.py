@@ -163,7 +163,7 @@ class JudgeKeys:
             )
             require(
                 half == (None, None, None),
-                "reward_model.eval_llm_judge_*: no judge of the validation is named; write "
+                "reward_model.eval_llm_judge_*: no judge is named for validation; write "
                 "reward_model.eval_llm_judge_model_name=MODEL",
             )
             return training
@@ -196,12 +196,12 @@ def _spec(
     """The judge of a role; None where nothing names one.
 
     Raises:
-        ConfigError: a judge that is named in part.
+        ConfigError: the judge is only partly named.
     """
     if backend is None:
         require(
             model is None,
-            f"reward_model.{role}_model_name: {model} is named, but not how it is reached; write "
+            f"reward_model.{role}_model_name: {model} is named, but no back end that reaches it; write "
             f"reward_model.{role}_backend_type=openai (or tinker, vllm, hf, hf_scoring)",
         )
         return None

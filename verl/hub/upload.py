@@ -179,7 +179,7 @@ def upload(run: Run, target: Target, *, say: Callable[[str], None]) -> None:
             ) from error
         except KeyboardInterrupt:
             raise ValueError(f"stopped at {branch}; the same command continues there") from None
-    say(f"all there: {api.endpoint}/{repo_id}")
+    say(f"everything is uploaded: {api.endpoint}/{repo_id}")
 
 
 def _open_repository(api: Any, target: Target) -> str:

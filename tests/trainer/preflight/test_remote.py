@@ -99,7 +99,7 @@ def test_a_server_of_another_make(check: Callable[..., None], model: str, reply:
 
 def test_a_broken_mapping_file(model: str, tmp_path: Path) -> None:
     (tmp_path / "mapping.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"host_classmate_name_to_url_json_fn: .*mapping\.json is no JSON"):
+    with pytest.raises(ConfigError, match=r"host_classmate_name_to_url_json_fn: .*mapping\.json is not JSON"):
         check_server(KEY, model, None, 1, mapping_file=str(tmp_path / "mapping.json"))
 
 

@@ -72,7 +72,7 @@ def _check_folder(key: str, path: str, folder: Path, trust_remote_code: bool) ->
     if kind not in CONFIG_MAPPING and not trust_remote_code:
         raise ConfigError(
             f"{key}={path}: transformers does not know model_type={kind!r}; name a model of a known type (code that "
-            "comes with a model is not run, but for classmates with reward_model.classmate_trust_remote_code=true)"
+            "comes with a model is run only for classmates, with reward_model.classmate_trust_remote_code=true)"
         )
     if not any(next(folder.glob(pattern), None) for pattern in _WEIGHTS):
         raise ConfigError(f"{key}={path} holds no weights (*.safetensors); save or download the model again")

@@ -62,7 +62,8 @@ def check_sandbox(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
             healthy = False
     if not healthy and fusion:
         raise ConfigError(
-            f"data has code rows, but nothing answers at reward_model.sandbox_fusion_url={fusion}; start it"
+            f"data has code rows, but nothing answers at reward_model.sandbox_fusion_url={fusion}; start SandboxFusion "
+            "there"
         )
     if not healthy:
         raise ConfigError(
