@@ -16,7 +16,7 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.classmate_cot_ray_trainer import ClassmateCoTRayPPOTrainer
 from verl.trainer.ppo.utils import Role
 from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
-from verl.trainer.run.untyped import fill_in
+from verl.trainer.run.unset import fill_in
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 

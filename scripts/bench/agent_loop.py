@@ -74,7 +74,7 @@ def compose(policy: Path) -> Any:
     from hydra import initialize_config_dir
 
     from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
-    from verl.trainer.run.untyped import fill_in
+    from verl.trainer.run.unset import fill_in
 
     given = [
         "hardware=cpu",

@@ -11,7 +11,7 @@ from verl.classmate.algorithm_config import AlgorithmConfig, algorithm_from_mapp
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.trainer.run import command_line
 from verl.trainer.run.choices import Machine
-from verl.trainer.run.untyped import fill_in
+from verl.trainer.run.unset import fill_in
 
 CONFIG_FOLDER = command_line.CONFIG_FOLDER
 # In the repository: beside the links for editors, or in a wheel install, upstream's files lie in the same folder.

@@ -113,7 +113,7 @@ class RunConfig:
 
     @classmethod
     def read(cls, config: Mapping[str, Any], *, trainer_name: str | None = None) -> "RunConfig":
-        """The typed view of a composed config in which nothing is left open (`verl.trainer.run.untyped.fill_in`).
+        """The typed view of a composed config in which nothing is left open (`verl.trainer.run.unset.fill_in`).
 
         Args:
             config: the whole, of Hydra or plain.

@@ -133,7 +133,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
     from verl.trainer import preflight
     from verl.trainer.preflight.templates import template_notes
     from verl.trainer.run.start import read_run
-    from verl.trainer.run.untyped import fill_in
+    from verl.trainer.run.unset import fill_in
 
     clock = StartupClock()
     with preflight.quiet():

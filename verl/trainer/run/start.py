@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl.classmate.config import RunConfig
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.run.session import settle
-from verl.trainer.run.untyped import fill_in
+from verl.trainer.run.unset import fill_in
 from verl.workers.classmates.remote import with_hosted
 
 

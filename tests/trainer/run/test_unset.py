@@ -15,7 +15,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from tests.e2e.tiny import TinyWorld, make_tiny_world
-from tests.trainer.run.test_untyped_gpus import gpus
+from tests.trainer.run.test_unset_gpus import gpus
 from tests.trainer.test_configs import CONFIG_FOLDER, composed
 from verl.classmate.config import from_mapping
 from verl.classmate.errors import ConfigError
@@ -27,7 +27,7 @@ from verl.trainer.preflight.prompt_lengths import check_prompt_lengths, token_le
 from verl.trainer.preflight.settings import check_counts, check_with_verl
 from verl.trainer.run import command_line
 from verl.trainer.run.choices import USUAL, Machine
-from verl.trainer.run.untyped import fill_in
+from verl.trainer.run.unset import fill_in
 
 ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
