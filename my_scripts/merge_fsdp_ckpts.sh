@@ -31,7 +31,7 @@ while [[ $# -gt 0 ]]; do
         --dry-run) dry_run=1 ;;
         --smoke) smoke=1 ;;
         -h | --help) print_header; exit 0 ;;
-        -*) fail "$1 is no option of this script; --help lists them" ;;
+        -*) fail "$1 is not an option of this script; --help lists them" ;;
         *) [[ -z "$main_dir" ]] || fail "two folders, $main_dir and $1; name one" && main_dir="$1" ;;
     esac
     shift
