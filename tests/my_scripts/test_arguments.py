@@ -24,7 +24,7 @@ def test_without_data_the_line_names_the_command_that_makes_it(name: str, tmp_pa
         (["--smok"], "--smok is not an option"),
         (["--model"], "--model needs a value"),
         (["--gpus="], "--gpus needs a value"),
-        (["--gpus=all", "--dry-run"], "--gpus=all is no number"),
+        (["--gpus=all", "--dry-run"], "--gpus=all is not a number"),
         (["Qwen/Qwen3-4B"], "--model NAME"),
     ],
 )
