@@ -21,15 +21,15 @@ def main() -> None:
     source.add_argument("--root_path", type=Path, help="run folder, or any folder with global_step_N in it")
     source.add_argument("--main_only_path", type=Path, help="one global_step_N or model folder, to main only")
     parser.add_argument("--step", type=int, help="with --root_path: only this step; to main too if it is the newest")
-    parser.add_argument("--repo_name", required=True, help="organisation/name, or name: then it is yours")
-    parser.add_argument("--organization", help="in whose name, if --repo_name has none")
+    parser.add_argument("--repo_name", required=True, help="organisation/name, or name for your own account")
+    parser.add_argument("--organization", help="organisation, if --repo_name names none")
     parser.add_argument("--private", action="store_true", help="make the repository private")
     parser.add_argument("--license", help="for the model card, in the hub's spelling, such as apache-2.0")
     parser.add_argument("--training_state", action="store_true", help="also shards, optimizer and dataloader")
     parser.add_argument("--dry_run", action="store_true", help="show what would be sent; needs no login")
     arguments = parser.parse_args()
     if arguments.step is not None and arguments.main_only_path:
-        parser.error("--step goes with --root_path: leave it out, --main_only_path names one checkpoint")
+        parser.error("--step is for --root_path: leave it out, since --main_only_path names one checkpoint")
     if arguments.organization is not None and "/" in arguments.repo_name:
         parser.error("--repo_name already names an organisation: leave out --organization")
 

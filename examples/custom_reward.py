@@ -3,10 +3,10 @@
     bash examples/run_classmate_cot_training.sh \\
         reward.custom_reward_function.path=examples/custom_reward.py reward.custom_reward_function.name=graded
 
-The function gets an answer without its thought, the main model's or a classmate's, and the row it answers. It may be
+The function gets an answer without its CoT, the main model's or a classmate's, and the row it answers. It may be
 `async`, and may return a number or a dictionary with the key `score`. If it raises, or returns None, the row counts as
-not judged: it is left out of all statistics, counted in `classmate/failed_judge_ratio`, and the dump says why. So does
-one with a score below `reward_range`, of which a row without an answer gets the lower end.
+not judged: it is left out of all statistics, counted in `classmate/failed_judge_ratio`, and the dump says why. The same
+holds for a score below `reward_range`. A row without an answer gets the lower end of that range.
 """
 
 import re

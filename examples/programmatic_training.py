@@ -16,12 +16,12 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.classmate_cot_ray_trainer import ClassmateCoTRayPPOTrainer
 from verl.trainer.ppo.utils import Role
 from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
-from verl.trainer.run.untyped import fill_in
+from verl.trainer.run.unset import fill_in
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 
 def main(policy: str, classmates: list[str], overrides: list[str]) -> None:
-    """Trains `policy` until `trainer.total_training_steps`, with `classmates` reading its thoughts."""
+    """Trains `policy` until `trainer.total_training_steps`, with `classmates` reading its CoTs."""
     with initialize_config_dir(str(CONFIG_FOLDER), version_base=None):
         config = compose(
             "classmate_cot_ppo_trainer",
@@ -30,7 +30,7 @@ def main(policy: str, classmates: list[str], overrides: list[str]) -> None:
                 [f"actor_rollout_ref.model.path={policy}", "ray_kwargs.ray_init.num_cpus=16", *overrides]
             ),
         )
-    # Keys that nobody typed, such as the number of GPUs, get their values; the trainer would do it later.
+    # Keys that are not set, such as the number of GPUs, get their values; the trainer would do it later.
     fill_in(config)
     trainer = ClassmateCoTRayPPOTrainer(
         config=config,

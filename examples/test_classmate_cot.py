@@ -1,4 +1,4 @@
-"""Can these models be classmates? Shows each one a question with a thought, and what it answers.
+"""Can these models be classmates? Shows each one a question with a CoT, and prints what it answers.
 
     python examples/test_classmate_cot.py allenai/OLMo-2-0425-1B-SFT meta-llama/Llama-3.2-1B-Instruct
     python examples/test_classmate_cot.py MODEL --question "What is 6 times 7?" --thought "6 times 7 is 42." --answer 42
@@ -55,7 +55,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="+", metavar="MODEL", help="path or hub name")
     parser.add_argument("--question", default="Tom has 3 apples and gets 4 more. How many apples does Tom have?")
-    parser.add_argument("--thought", default="\nTom has 3 and gets 4, so 3+4=7.\n", help="what it is to have thought")
+    parser.add_argument("--thought", default="\nTom has 3 and gets 4, so 3+4=7.\n", help="the CoT that it is shown")
     parser.add_argument("--answer", default="7", help="the right number")
     parser.add_argument("--max_new_tokens", type=int, default=64)
     arguments = parser.parse_args()

@@ -74,14 +74,14 @@ split_options() {
     words+=("$@")
 }
 
-# Fails if an option was typed that would do nothing. Environment variables may be meant for other scripts.
+# Fails if an option was given that would do nothing. Environment variables may be meant for other scripts.
 refuse_idle_options() {
     local option
     for option in "${typed[@]}"; do
         case "$option" in
             --classmates)
                 grep -q '^train_with_classmates ' "$0" ||
-                    fail "--classmates: this script trains with none that can be chosen; leave it out"
+                    fail "--classmates: this script has no classmates to choose; leave it out"
                 ;;
             --gpus | --data)
                 [[ -z "$smoke" ]] || fail "--smoke uses no GPU and rows of its own; leave $option out"
@@ -102,9 +102,9 @@ read_options() {
             --smoke) smoke=1 ;;
             --dry-run) dry_run=1 ;;
             -h | --help) print_help; exit 0 ;;
-            -*) fail "$1 is no option of this script; --help lists them, settings are written key=value" ;;
+            -*) fail "$1 is not an option of this script; --help lists them, settings are written key=value" ;;
             *=*) overrides+=("$1") ;;
-            *) fail "'$1' is no setting; write key=value, and --model NAME for the model" ;;
+            *) fail "'$1' is not a setting; write key=value, and --model NAME for the model" ;;
         esac
         shift
     done
@@ -235,7 +235,7 @@ train() {
     local entry="$1" gpus mini_batch settings command
     shift
     gpus="${N_GPUS:-$(visible_gpus)}"
-    [[ "$gpus" =~ ^[0-9]+$ ]] || fail "--gpus=$gpus is no number of GPUs"
+    [[ "$gpus" =~ ^[0-9]+$ ]] || fail "--gpus=$gpus is not a number of GPUs"
     # 16 prompts for each GPU, but never more than the batch. Every GPU gets the same number.
     mini_batch=$((gpus > 4 ? 64 / gpus * gpus : gpus > 1 ? 16 * gpus : 16))
     settings=(

@@ -33,7 +33,7 @@ while [[ $# -gt 0 && "$1" != -- ]]; do
         --gpus) gpus="$(option_value "$@")"; shift ;;
         --dry-run | --smoke) dry_run=1 ;;
         -h | --help) print_header; exit 0 ;;
-        *) fail "$1 is no option of this script; --help lists them, docker's own come behind --" ;;
+        *) fail "$1 is not an option of this script; --help lists them, docker's own come behind --" ;;
     esac
     shift
 done

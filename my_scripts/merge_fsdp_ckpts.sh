@@ -31,7 +31,7 @@ while [[ $# -gt 0 ]]; do
         --dry-run) dry_run=1 ;;
         --smoke) smoke=1 ;;
         -h | --help) print_header; exit 0 ;;
-        -*) fail "$1 is no option of this script; --help lists them" ;;
+        -*) fail "$1 is not an option of this script; --help lists them" ;;
         *) [[ -z "$main_dir" ]] || fail "two folders, $main_dir and $1; name one" && main_dir="$1" ;;
     esac
     shift
@@ -69,7 +69,7 @@ if [[ -n "$repo_name" ]]; then
     # Checked before hours of merging, not after.
     "$python" -c 'import sys; from huggingface_hub.utils import validate_repo_id as check; check(sys.argv[1])' \
         "$repo_name" 2>/dev/null ||
-        fail "--repo_name $repo_name is no name of a repository; write NAME or ORGANISATION/NAME"
+        fail "--repo_name $repo_name is not a name of a repository; write NAME or ORGANISATION/NAME"
     upload=("$python" "$root/upload_ckpts_to_huggingface.py" --repo_name "$repo_name")
     if [[ -n "$target" ]]; then
         upload+=(--main_only_path "$target")

@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 
 from verl.trainer.run.choices import HELPER_SHARE, MICRO, OPTIMIZER, PARAM, SCHEDULE, SHARE, Choices, Machine
 from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
-from verl.trainer.run.untyped import fill_in
+from verl.trainer.run.unset import fill_in
 
 PAGE = Path(__file__).parents[1] / "docs" / "resources.md"
 BEGIN, END = "<!-- scripts/resources_table.py -->\n", "<!-- end -->\n"

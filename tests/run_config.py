@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from tests.classmate.toy_tokenizers import TOKENIZERS
 from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
-from verl.trainer.run.untyped import fill_in
+from verl.trainer.run.unset import fill_in
 
 
 def save_tokenizers(folder: Path, names: Sequence[str]) -> Path:

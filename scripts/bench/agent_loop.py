@@ -74,7 +74,7 @@ def compose(policy: Path) -> Any:
     from hydra import initialize_config_dir
 
     from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
-    from verl.trainer.run.untyped import fill_in
+    from verl.trainer.run.unset import fill_in
 
     given = [
         "hardware=cpu",
@@ -174,8 +174,8 @@ def main() -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[32, 256, 1024, 4096], help="rows of a step")
-    parser.add_argument("--repeats", type=int, default=3, help="steps of each size at least, after one not counted")
-    parser.add_argument("--limit", type=float, default=LIMIT_MS, help="most milliseconds a row; exit code 1 above it")
+    parser.add_argument("--repeats", type=int, default=3, help="at least so many steps of each size, after a first one")
+    parser.add_argument("--limit", type=float, default=LIMIT_MS, help="limit, milliseconds a row; exit code 1 above it")
     arguments = parser.parse_args()
     import ray
 

@@ -1,4 +1,4 @@
-"""What a row costs before a model is asked: find the thought, cut it, put it into a classmate's template, mark tokens.
+"""What a row costs before a model is asked: find the CoT, cut it, put it into a classmate's template, mark tokens.
 
 One decision: processor time of one core counts, not the clock, on distinct rows made from the embedded task's own
 sentences with a tokenizer trained on them, so that nothing is downloaded and a busy machine gives the same answer.
@@ -45,7 +45,7 @@ class Rows:
 
 
 def make_rows(count: int, length: int) -> Rows:
-    """`count` rows with responses of about `length` tokens: thoughts about several problems, one after the other."""
+    """`count` rows with responses of about `length` tokens: CoTs about several problems, one after the other."""
     from verl.data_preprocessing.arithmetic_problems import iter_problems, right_cot
     from verl.data_preprocessing.embedded_tokenizers import THINK_END, THINK_START, train_tokenizer
 
@@ -123,10 +123,10 @@ def seconds(rows: Rows, kind: str) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=int, default=10_000, help="rows of a pass (default: 10000)")
-    parser.add_argument("--repeats", type=int, default=5, help="passes, whose median counts (default: 5)")
+    parser.add_argument("--repeats", type=int, default=5, help="passes; their median counts (default: 5)")
     parser.add_argument("--sizes", nargs="*", choices=LENGTHS, default=list(LENGTHS), help="lengths of responses")
     parser.add_argument("--kinds", nargs="*", choices=KINDS, default=list(KINDS), help="reward types")
-    parser.add_argument("--profile", action="store_true", help="say where the time of the first size and kind goes")
+    parser.add_argument("--profile", action="store_true", help="profile the first size and kind instead")
     options = parser.parse_args()
     # One core: the tokenizers library would use all of them.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

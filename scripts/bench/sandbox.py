@@ -128,7 +128,7 @@ def own_service() -> Iterator[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--clients", type=int, default=50, help="clients at once (default: 50)")
-    parser.add_argument("--seconds", type=float, default=60, help="how long they ask (default: 60)")
+    parser.add_argument("--seconds", type=float, default=60, help="seconds for which they ask (default: 60)")
     parser.add_argument("--url", help="a service that runs already (default: one of its own)")
     options = parser.parse_args()
     with contextlib.nullcontext(options.url.rstrip("/")) if options.url else own_service() as url:

@@ -39,7 +39,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", nargs="+", choices=LENGTHS, default=list(LENGTHS), help="default: both")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each kind, in turn (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=12, help="steps of a run, of which the first 2 are dropped")
+    parser.add_argument("--steps", type=int, default=12, help="steps of a run; the first 2 do not count")
     parser.add_argument("--out", type=Path, default=ROOT / "outputs" / "schedules", help="default: outputs/schedules")
     asked = parser.parse_args()
     counted, out = asked.steps - WARMUP, asked.out.resolve()

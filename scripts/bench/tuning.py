@@ -33,7 +33,7 @@ CASES: dict[str, tuple[int, dict[str, str]]] = {
     "greedy": (1, {"do_sample": "false"}),
     "temperature 1": (1, {"temperature": "1.0", "top_p": "1.0"}),
 }
-"""Name -> seed, and the options in which the run differs from the main job: weight 1, the whole thought, temperature
+"""Name -> seed, and the options in which the run differs from the main job: weight 1, the whole CoT, temperature
 0.7, top_p 0.9, condition no_classmate_when_main_incorrect."""
 
 BATCH = [

@@ -69,7 +69,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=int, default=10_000, help="answers to each data set's problems (default: 10000)")
     parser.add_argument("--threads", type=int, default=6, help="threads that ask (default: 6, asyncio's on two cores)")
-    parser.add_argument("--seed", type=int, default=0, help="of the numbers in the answers")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the numbers in the answers")
     options = parser.parse_args()
     from verl.utils.reward_score.cot_monitor import get_verifier
     from verl.utils.reward_score.cot_monitor._math_pool import pool

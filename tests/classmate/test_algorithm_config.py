@@ -77,7 +77,7 @@ def test_the_token_mode_follows_the_estimator_unless_it_is_given(estimator: str)
         (
             "grpo_w_classmate",
             {"classmate_reward_type": "random_truncate_step_wise_utility", "reward_fusion": "base_plus_max"},
-            "base_plus_max has no meaning for a segment, which grpo_w_classmate fuses; write sum",
+            "base_plus_max is not defined for segments, and grpo_w_classmate fuses their rewards; write sum",
         ),
     ],
 )

@@ -187,7 +187,7 @@ MISTAKES = [
     ({"classmates": [{"model": "a", "weight": 0}]}, "all weights are 0; write a weight above 0"),
     (
         {"classmates": [{"model": "c"}], **reward_options()},
-        "name different models; write only one of the two, and null for a list that a YAML gives",
+        "name different models; write only one of the two, and null for a list that stands in a YAML",
     ),
     (
         {"classmates": [{"model": "a"}, {"model": "b"}], **reward_options(classmate_weights=[3.0, 1.0])},
@@ -217,12 +217,15 @@ MISTAKES = [
     ({"token_level_main_reward_mode": "cot"}, "write one of: all_tokens, cot_only, output_only"),
     (
         reward_options(main_cot_keep_rate=0.5) | {"cot_format": "plain", "token_level_main_reward_mode": "cot_only"},
-        "token_level_main_reward_mode: cot_only needs a CoT apart from the output; write all_tokens",
+        "cot_only needs a CoT beside the output, which cot_format=plain does not have; write all",
     ),
-    ({"classmate_clip_ratio": 0.4}, "reward_model.classmate_clip_ratio: clipped a ratio without any parameter"),
-    (reward_options(cl_rollout_is_threshold=4.0), f"{NODE}.cl_rollout_is_threshold: weighted a ratio without any"),
-    (reward_options() | {"cot_format": "plain"}, "plain hands over the answer too; write"),
-    (reward_options(classmate_reward_type="remove_wo_cot") | {"cot_format": "plain"}, "plain hands over the answer"),
+    ({"classmate_clip_ratio": 0.4}, "reward_model.classmate_clip_ratio: had no effect, since no parameter"),
+    (reward_options(cl_rollout_is_threshold=4.0), f"{NODE}.cl_rollout_is_threshold: had no effect, since no parameter"),
+    (reward_options() | {"cot_format": "plain"}, "with plain, classmates would be shown the answer too; write"),
+    (
+        reward_options(classmate_reward_type="remove_wo_cot") | {"cot_format": "plain"},
+        "classmates would be shown the answer",
+    ),
     (reward_options(main_cot_keep_rate_min=0), "0.0 and 0.9 are not 0 < min <= max <= 1; write 0.1 and 0.9"),
     (reward_options(main_cot_keep_rate_min=0.8, main_cot_keep_rate_max=0.7), "0.8 and 0.7 are not"),
     (reward_options(main_cot_keep_rate_max=1.1), "0.1 and 1.1 are not"),
@@ -236,7 +239,7 @@ MISTAKES = [
     (reward_options(immediate_answer_max_new_tokens=0), "immediate_answer_max_new_tokens: 0 is too small"),
     (
         reward_options(classmate_continue_mode="immediate_answer", classmate_close_marker="never"),
-        "never contradicts classmate_continue_mode=immediate_answer, which closes the thought; write auto",
+        "never contradicts classmate_continue_mode=immediate_answer, which closes the CoT; write auto",
     ),
     (
         reward_options(classmate_reward_type=STEP_WISE, token_level_classmate_reward_mode="all"),

@@ -143,9 +143,9 @@ def test_a_set_that_was_named_must_be_there(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["gsm9k"], "no data set 'gsm9k': use helpful_instructions, "),
-        (["--local_dir", "nowhere"], "nowhere is no folder"),
+        (["--local_dir", "nowhere"], "nowhere is not a folder"),
         (["--smoke", "--local_dir", "."], "leave --local_dir out"),
-        (["--seed", "3", "gsm8k", "humaneval"], "--seed: nothing in gsm8k, humaneval is drawn: leave it out"),
+        (["--seed", "3", "gsm8k", "humaneval"], "--seed: nothing in gsm8k, humaneval is drawn at random: leave it out"),
     ],
 )
 def test_wrong_arguments_are_one_line(tmp_path: Path, arguments: list[str], said: str) -> None:

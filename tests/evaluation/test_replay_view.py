@@ -66,7 +66,7 @@ def test_bad_input_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
         moved.config.actor_rollout_ref.model.path = str(tmp_path / "gone")
     moved.write()
     for arguments, message in (
-        ([str(tmp_path), "--step", "1"], "is no run folder"),
+        ([str(tmp_path), "--step", "1"], "is not a run folder"),
         ([str(run.folder), "--step", "2"], "has no rows of a trained step 2; it has 1"),
         ([str(run.folder), "--step", "1", "--validation"], "validated step 1; it has none"),
         ([str(run.folder), "--step", "1", "--row", "2"], "--row 2: step 1 has rows 0 to 1"),

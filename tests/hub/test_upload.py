@@ -64,7 +64,7 @@ def test_every_step_gets_a_branch_and_the_newest_main(
     assert_whole(hub, "me/model", run, EVERYWHERE)
     assert hub.repositories["me/model"].private
     assert set(hub.arrived.values()) == {1}, "main took from the store what its branch had brought"
-    assert [line.split(":")[0] for line in shown.splitlines()] == [*EVERYWHERE, "all there"]
+    assert [line.split(":")[0] for line in shown.splitlines()] == [*EVERYWHERE, "everything is uploaded"]
 
     before = len(hub.requests)
     shown, error = command("--root_path", run, "--repo_name", "me/model", "--private")
@@ -273,10 +273,10 @@ def test_an_impossible_name_is_refused_before_anything_is_asked(
 ) -> None:
     shown, error = command("--root_path", run, f"--repo_name={name}", *how)
     assert (shown, error.count("\n")) == ("", 0)
-    assert f"--repo_name {name!r} is no name of a repository" in error
+    assert f"--repo_name {name!r} is not a name of a repository" in error
     assert not hub.requests
     _, error = command("--root_path", run, "--repo_name", "model", "--organization", "a b", *how)
-    assert "--repo_name 'a b/model' is no name of a repository" in error
+    assert "--repo_name 'a b/model' is not a name of a repository" in error
 
 
 def test_a_step_goes_to_its_branch_and_to_main_if_newest(
@@ -301,9 +301,12 @@ def test_options_that_would_do_nothing_are_refused(run: Path, command: Callable[
     shutil.copytree(model, alone)
     (alone / "README.md").write_text("# Mine\n")
     for given, said in (
-        (["--main_only_path", alone, "--training_state"], "--training_state: there is none beside"),
+        (["--main_only_path", alone, "--training_state"], "--training_state: no training state lies beside"),
         (["--main_only_path", alone, "--license", "mit"], "--license: .* has a README.md of its own"),
-        (["--root_path", run, "--license", "Apache 2.0"], "--license Apache 2.0 is no licence in the hub's spelling"),
+        (
+            ["--root_path", run, "--license", "Apache 2.0"],
+            "--license Apache 2.0 is not a licence in the hub's spelling",
+        ),
     ):
         shown, error = command(*given, "--repo_name", "model", "--dry_run")
         assert not shown
@@ -345,11 +348,11 @@ def test_bad_input_is_told_in_one_line(
 
     assert "no global_step_N folder" in told("--root_path", tmp_path / "nowhere", "--repo_name", "model")
     assert "--main_only_path" in told("--root_path", run / "global_step_1", "--repo_name", "model")
-    assert "no name of a repository" in told("--root_path", run, "--repo_name", "a/b/c")
+    assert "not a name of a repository" in told("--root_path", run, "--repo_name", "a/b/c")
     assert "cannot be written by this login" in told("--root_path", run, "--repo_name", "others/model")
     assert not hub.repositories
     command("--root_path", run, "--repo_name", "model")
-    assert "is there and public" in told("--root_path", run, "--repo_name", "model", "--private")
+    assert "exists already and is public" in told("--root_path", run, "--repo_name", "model", "--private")
     weights = next((run / "global_step_1" / "actor" / "huggingface").glob("*.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-1])
     (run / "global_step_1" / "actor" / "model_world_size_1_rank_0.pt").unlink()
@@ -363,7 +366,7 @@ def test_a_checkpoint_that_was_not_saved_to_its_end_is_left_out(
     (run / "global_step_12" / "actor" / "huggingface").mkdir(parents=True)
     shown, error = command("--root_path", run, "--repo_name", "model")
     assert not error
-    assert shown.startswith("global_step_12 was not saved to its end: left out\n")
+    assert shown.startswith("global_step_12 is left out: its save did not finish\n")
     assert_whole(hub, "me/model", run, EVERYWHERE)
 
 

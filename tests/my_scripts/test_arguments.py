@@ -21,10 +21,10 @@ def test_without_data_the_line_names_the_command_that_makes_it(name: str, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--smok"], "--smok is no option"),
+        (["--smok"], "--smok is not an option"),
         (["--model"], "--model needs a value"),
         (["--gpus="], "--gpus needs a value"),
-        (["--gpus=all", "--dry-run"], "--gpus=all is no number"),
+        (["--gpus=all", "--dry-run"], "--gpus=all is not a number"),
         (["Qwen/Qwen3-4B"], "--model NAME"),
     ],
 )
@@ -37,7 +37,7 @@ def test_a_mistyped_argument_is_one_line(arguments: list[str], said: str, tmp_pa
 def test_classmates_are_refused_where_none_can_be_chosen(name: str, written: list[str], tmp_path: Path) -> None:
     """Self-play's only classmate is the policy; baselines and warm-up have none."""
     line = refused(name, "--dry-run", "--model=M", *written, cwd=tmp_path)
-    assert line == "error: --classmates: this script trains with none that can be chosen; leave it out"
+    assert line == "error: --classmates: this script has no classmates to choose; leave it out"
     assert planned(name, "--model=M", cwd=tmp_path, CLASSMATES="x"), "a variable may be meant for another script"
 
 

@@ -97,7 +97,7 @@ def test_merging_refuses_what_it_would_leave_undone(tmp_path: Path) -> None:
     run = checkpoints(tmp_path, 4)
     for name in ("a/b/c d", "a b", "a/", "-a"):
         line = refused("merge_fsdp_ckpts", str(run), "--repo_name", name, cwd=tmp_path)
-        assert line == f"error: --repo_name {name} is no name of a repository; write NAME or ORGANISATION/NAME"
+        assert line == f"error: --repo_name {name} is not a name of a repository; write NAME or ORGANISATION/NAME"
     for idle in ([str(run)], ["--step=4"], ["--target=T"], ["--force"]):
         assert "--smoke merges a run of its own" in refused("merge_fsdp_ckpts", "--smoke", *idle, cwd=tmp_path)
     assert not list(tmp_path.rglob("*.safetensors"))

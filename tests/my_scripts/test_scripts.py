@@ -26,7 +26,7 @@ from verl.trainer import preflight
 from verl.trainer.preflight.batches import check_batch_sizes
 from verl.trainer.run.choices import Machine
 from verl.trainer.run.command_line import CONFIG_FOLDER, prepare_overrides
-from verl.trainer.run.untyped import fill_in
+from verl.trainer.run.unset import fill_in
 from verl.workers.classmates.placement import resolved_schedule
 
 ANSWERED_BY_PYTHON = ["host_classmate_model", "prepare_data"]

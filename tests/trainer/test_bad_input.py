@@ -161,7 +161,7 @@ MISTAKES = {
     "prompts without roles": (["data.train_files={world}/text.parquet"], ["must be a list of messages"]),
     "no lowest score in the run's direction": (
         ["data.train_files={world}/bold.parquet", "reward_model.reward_direction=minimize"],
-        ["data.train_files: the scores of bold_formatting, to minimize", "unfinished_main_score=exclude"],
+        ["the scores of bold_formatting (direction: minimize) have none", "unfinished_main_score=exclude"],
     ),
     "no verifier": (["data.train_files={world}/unscored.parquet"], ["no verifier for data_source 'mine'"]),
     "programs without a sandbox": (
@@ -239,11 +239,11 @@ MISTAKES = {
     ),
     "checkpoint without the mode": (
         ["trainer.resume_from_path=/nowhere/global_step_20"],
-        ["is read with trainer.resume_mode=resume_path only"],
+        ["has an effect only with trainer.resume_mode=resume_path"],
     ),
     "checkpoint that does not exist": (
         ["trainer.resume_mode=resume_path", "trainer.resume_from_path=/nowhere/global_step_20"],
-        ["trainer.resume_from_path=/nowhere/global_step_20 is no folder global_step_N"],
+        ["trainer.resume_from_path=/nowhere/global_step_20 is not a folder global_step_N"],
     ),
     "KL in the reward": (["algorithm.use_kl_in_reward=true"], ["use_kl_loss=True"]),
 }

@@ -11,7 +11,7 @@ from verl.classmate.algorithm_config import AlgorithmConfig, algorithm_from_mapp
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.trainer.run import command_line
 from verl.trainer.run.choices import Machine
-from verl.trainer.run.untyped import fill_in
+from verl.trainer.run.unset import fill_in
 
 CONFIG_FOLDER = command_line.CONFIG_FOLDER
 # In the repository: beside the links for editors, or in a wheel install, upstream's files lie in the same folder.
@@ -22,7 +22,7 @@ CLASSMATES = "reward_model.classmate_cot_reward_configs.classmate_model_name_or_
 
 
 def composed(name: str, hardware: str, *overrides: str, machine: Machine | None = None) -> DictConfig:
-    """A config as a start makes it: composed, and what nobody typed filled in."""
+    """A config as a start makes it: composed, and with the keys filled in that are not set."""
     with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
         config = compose(name, overrides=[f"hardware={hardware}", *overrides])
     fill_in(config, machine)

@@ -45,7 +45,7 @@ class AlgorithmConfig:
         },
     )
     """Advantage estimator. gdpo_classmate normalises main and classmate reward separately, and their sum over the
-    batch; gdpo_wo_bn does without the latter; grpo_main_classmate_separated is GRPO on each of the two;
+    batch; gdpo_wo_bn leaves the second step out; grpo_main_classmate_separated is GRPO on each of the two;
     grpo_w_classmate is GRPO on the fused reward where classmates read and on the main reward elsewhere. grpo, and
     verl's gae, rloo, remax, reinforce_plus_plus and others, take the fused reward. drgrpo on the command line is a
     recipe around grpo."""
@@ -59,12 +59,12 @@ class AlgorithmConfig:
     singleton_group: Literal["zero", "raw"] = "zero"
     """Advantage in a group with fewer than 2 valid rows: 0, or the reward itself (as upstream does)."""
     constant_group: Literal["zero", "raw"] = "zero"
-    """verl's estimators that compare rows: what they make of rewards that are all the same is 0, or the rounding noise
-    that upstream leaves there. The project's own leave none."""
+    """Advantage of equal rewards with verl's estimators that compare rows: 0, or the rounding noise that upstream
+    leaves there. The project's own estimators leave none."""
     old_log_prob: Literal["auto", "always"] = "auto"
-    """When the policy's log-probs before an update are computed in a pass of their own: auto leaves it out where
-    exactly one optimizer step follows, whose own log-probs they are, unless a correction needs them earlier; always
-    gives verl's metrics `rollout_corr/*` too."""
+    """Whether the policy's log-probs before an update are computed in a pass of their own. auto leaves the pass out
+    where exactly one optimizer step follows, which computes them itself, unless a correction needs them earlier. always
+    keeps the pass, and with it verl's metrics `rollout_corr/*`."""
     use_kl_in_reward: bool = False
     """KL in the reward is not supported; use actor_rollout_ref.actor.use_kl_loss."""
 
@@ -138,7 +138,8 @@ class AdvantageConfig:
         )
         require(
             not traits.fuses_segments or not self.per_segment or self.reward_fusion != "base_plus_max",
-            f"{REWARD_NODE}.reward_fusion: base_plus_max has no meaning for a segment, which {name} fuses; write sum",
+            f"{REWARD_NODE}.reward_fusion: base_plus_max is not defined for segments, and {name} fuses their rewards; "
+            "write sum",
         )
         clamp, where = self.classmate_advantage_clamp, f"{REWARD_NODE}.classmate_advantage_clamp"
         require(
@@ -206,7 +207,7 @@ def rollout_correction(config: Mapping[str, Any], reward: ClassmateRewardModelCo
     level, threshold = node.get("rollout_is"), node.get("rollout_is_threshold")
     require(level in (None, "token"), f"{where} and {key}.rollout_is={level} disagree; write only one of them")
     require(not node.get("bypass_mode"), f"{where} and {key}.bypass_mode=true disagree; write only one of them")
-    # Upstream's YAML has a cap beside rollout_is=null, which nobody typed.
+    # Upstream's YAML has a cap beside rollout_is=null, which no user has set.
     require(
         level is None or threshold == cap,
         f"{where} and {key}.rollout_is_threshold={threshold} disagree; write only one of them",

@@ -1,8 +1,8 @@
 """Other spellings of the options, resolved on the list of Hydra overrides before Hydra composes.
 
-One decision: aliases exist only among what a user types. Behind Hydra there is one canonical key each, so that a
-default can never disagree with an alias, and two spellings that were typed and differ are an error that names both.
-Values are compared as text, never evaluated.
+One decision: aliases exist only where a user writes options, before Hydra composes. Behind Hydra each option has one
+canonical key, so that a default can never disagree with an alias. Two spellings of a key with different values are an
+error that names both. Values are compared as text, never evaluated.
 
     >>> resolve_aliases(["+reward_model.reward_kwargs.classmate_cot_reward_configs.use_classmate_condition=always"])
     ['++reward_model.classmate_cot_reward_configs.use_classmate_main_cond=always']
@@ -45,16 +45,16 @@ _VALUES = {
 
 
 def resolve_aliases(overrides: Sequence[str]) -> list[str]:
-    """The same overrides in canonical spelling, in the same order; what is no `key=value` or `~key` is passed on.
+    """The same overrides in canonical spelling and in the same order; other arguments are passed on as they are.
 
-    Who types `reward_model.classmates` has named all classmates: a list of a YAML, or typed before, gives way to it.
+    `reward_model.classmates` names all classmates: it replaces a list of a YAML, and one given before it.
 
-    `+key` becomes `++key` for keys of ours: they are in the YAML, and Hydra refuses to add what is there. So do unknown
-    keys under `reward_model`: let through by Hydra, they reach the typed config, whose message knows what was meant.
+    `+key` becomes `++key` for keys of ours: they are in the YAML, and Hydra refuses to add a key that is there. Unknown
+    keys under `reward_model` get `++` too. Hydra then lets them through to the typed config, whose message suggests
+    the key that was meant.
 
     Raises:
-        ConfigError: two different spellings of one key were typed with different values, or a switch that is neither
-            true nor false.
+        ConfigError: two spellings of one key have different values, or a switch is neither true nor false.
     """
     result: list[str] = []
     typed: dict[str, tuple[str, str]] = {}
@@ -106,7 +106,7 @@ def _split(override: str) -> tuple[str, str | None, str | None]:
 
 
 def _canonical(key: str, value: str | None) -> list[tuple[str, str | None]]:
-    """The canonical overrides for one typed override; more than one only for recipes and switches."""
+    """The canonical overrides for one override of the user's; more than one only for recipes and switches."""
     key = _KEYS.get(key, key)
     if key.startswith("reward_model."):
         key = "reward_model." + _canonical_reward_key(key.removeprefix("reward_model."))

@@ -1,6 +1,6 @@
 """The config of a run, typed: every option of classmate training with its meaning and its one default.
 
-One decision: the keys are those that users type (`reward_model.*`, `algorithm.*`); upstream's config becomes a
+One decision: the keys are those that users write (`reward_model.*`, `algorithm.*`); upstream's config becomes a
 `RunConfig` once in each process, and nothing behind it looks at a mapping again. The options themselves are beside this
 file, one topic a file (`reward_model_config.py`, `reward_config.py`, `generation_config.py`, `judge_config.py`,
 `specs.py`, `algorithm_config.py`); other spellings are in `aliases.py`. Imports neither torch nor Ray nor vLLM, so that
@@ -117,7 +117,7 @@ class RunConfig:
 
     @classmethod
     def read(cls, config: Mapping[str, Any], *, trainer_name: str | None = None) -> "RunConfig":
-        """The typed view of a composed config in which nothing is left open (`verl.trainer.run.untyped.fill_in`).
+        """The typed view of a composed config in which nothing is left open (`verl.trainer.run.unset.fill_in`).
 
         Args:
             config: the whole, of Hydra or plain.

@@ -30,7 +30,7 @@ MARKER_TOKENS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class CotMarkers:
-    """The strings around a thought."""
+    """The strings around a CoT."""
 
     start: str
     """Open marker, for instance `<think>`."""
@@ -52,7 +52,7 @@ class CotSpan:
     """Where CoT and output stand in a response, in characters and in tokens."""
 
     kind: CotKind
-    """closed: both found (or the template opened the thought); unfinished: opened, never closed; no_marker: neither."""
+    """closed: both found (or the template opened the CoT); unfinished: opened, never closed; no_marker: neither."""
     text: str
     """The decoded response, without trailing special tokens."""
     cot: str | None
@@ -64,7 +64,7 @@ class CotSpan:
     end: int
     """One past the last CoT token."""
     output: str | None
-    """What is scored: the text after the close marker; None if the thought was not closed
+    """What is scored: the text after the close marker; None if the CoT was not closed
     (docs/method.md#what-fails-is-no-score)."""
     output_start: int
     """First output token."""
@@ -110,7 +110,7 @@ class KeptCot:
     mask: np.ndarray
     """(R,) int64, R = number of response ids: 1 on exactly the tokens of the slice."""
     whole: bool
-    """Whether the slice reaches the end of the CoT, so that the thought may be closed behind it."""
+    """Whether the slice reaches the end of the CoT, so that the CoT may be closed behind it."""
     rate: float
     """Share of the CoT's units that was kept."""
 
@@ -151,11 +151,11 @@ def opens_thought(prompt_ids: Sequence[int], tokenizer: Any, markers: CotMarkers
 
 
 def find_thought(text: str, markers: CotMarkers, *, preopened: bool) -> tuple[int, int, int]:
-    """Where in a response stand the open marker, the CoT's first character and the close marker; -1 for no marker.
+    """Positions of the open marker, of the CoT's first character and of the close marker; -1 where there is no marker.
 
-    Without `preopened` the first open marker counts, and the first close marker behind it. With it the response begins
-    inside the CoT, which the first close marker ends: an open marker is nothing but text, unless the response begins
-    with it because the policy opens its thought once more.
+    Without `preopened` the first open marker counts, and the first close marker behind it. With `preopened` the
+    response begins inside the CoT, and the first close marker ends it. An open marker is then plain text, unless the
+    response begins with it because the policy opens its CoT once more.
     """
     open_at = text.find(markers.start)
     if preopened and text[: max(open_at, 0)].strip():

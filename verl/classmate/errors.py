@@ -1,7 +1,7 @@
 """The exceptions of this project, all picklable, since they cross process borders.
 
-A user's mistake is a `ConfigError` whose message is one line and says what to write instead. A helper that fails is no
-exception where it is scored: it becomes an `Outcome` (see `outcome.py`); the classes below carry it there.
+A user's mistake is a `ConfigError` whose message is one line and says what to write instead. The failure of a helper
+becomes an `Outcome` where the row is scored (see `outcome.py`); the other classes here carry it there.
 
     >>> raise ConfigError("reward_model.cot_format: 'xml' is not possible; write one of: markers, plain")
 """
@@ -18,14 +18,6 @@ class ClassmateEngineError(RuntimeError):
     """A classmate's engine failed to answer a request."""
 
 
-class ClassmateTimeout(ClassmateEngineError):
-    """A classmate did not answer within `reward_model.classmate_request_timeout`."""
-
-
-class ClassmateExcluded(ClassmateEngineError):
-    """A classmate was taken out of the run after repeated failures (failure policy `exclude`)."""
-
-
 class VerifierError(RuntimeError):
     """A verifier or judge could not score a text. Never turned into a number
     (docs/method.md#what-fails-is-no-score)."""
@@ -35,7 +27,7 @@ def reason_of(error: BaseException, file: str) -> str:
     """Why a user's file could not be executed, in one line: what it raised, and where in it.
 
     Args:
-        error: what the loader raised; one of upstream's has what the file raised for its cause.
+        error: what the loader raised; if upstream raised it, its cause is what the file raised.
         file: its path.
     """
     if error.__cause__ is not None and str(error).startswith("Error loading module"):

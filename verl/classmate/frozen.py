@@ -51,7 +51,7 @@ class FrozenModel:
     tensor_parallel_size: int = 1
     """Devices that one engine is spread over, with vllm."""
     gpu_memory_utilization: float | None = None
-    """Share of a device's memory for each engine; None: nobody said."""
+    """Share of a device's memory for each engine; None: it is not set."""
     dtype: JudgeDtype = "auto"
     """Number format of its weights; auto: bfloat16 on a GPU, float32 on CPU."""
     context: int | None = None
@@ -61,7 +61,7 @@ class FrozenModel:
     request_timeout: float
     """Longest time of a request with its retries, in seconds."""
     required: bool = False
-    """Whether no row has a score without it: then its loss ends the run, else it is left out from there on."""
+    """Whether rows have no score without it. If so, its loss ends the run; if not, the run goes on without it."""
     actors: str | None = None
     """What the names of its Ray actors are made of; None: `name`."""
 

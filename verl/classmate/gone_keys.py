@@ -1,16 +1,16 @@
 """Keys of the original code that had no effect: they are refused with the reason, wherever they are written.
 
 >>> refuse_gone("reward_model.cl_rollout_is_threshold")
-ConfigError: reward_model.cl_rollout_is_threshold: weighted a ratio without any parameter of the policy, ...
+ConfigError: reward_model.cl_rollout_is_threshold: had no effect, since no parameter of the policy ...
 """
 
 from verl.classmate.errors import ConfigError
 
 _GONE = {
-    "classmate_clip_ratio": "clipped a ratio without any parameter of the policy, so that it had no gradient",
-    "cl_rollout_is_": "weighted a ratio without any parameter of the policy, so that it had no gradient",
+    "classmate_clip_ratio": "had no effect, since no parameter of the policy was in the ratio that it clipped",
+    "cl_rollout_is_": "had no effect, since no parameter of the policy was in the ratio that it weighted",
 }
-"""Beginnings of keys of the original code that are refused, and why (spec 4.5)."""
+"""Beginnings of keys of the original code that are refused, and why."""
 
 
 def refuse_gone(key: str) -> None:

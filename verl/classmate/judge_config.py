@@ -29,7 +29,7 @@ REMOTE_BACKENDS = ("openai", "tinker")
 """Judges that are asked over the network."""
 
 MAX_RETRIES = 4
-"""Most times that a request is sent again, and as often as it is unless a user says otherwise."""
+"""Most times that a request is sent again, and the default."""
 
 _EXAMPLE_URL = "http://127.0.0.1:8003/v1"
 
@@ -69,8 +69,8 @@ class JudgeKeys:
     llm_judge_backend_type: JudgeBackend | None = None
     """How the judge of verifiers with a judge's prompt is reached: openai (any server with its interface), tinker (SDK
     and key TINKER_API_KEY), vllm or hf (an engine of this run), hf_scoring (a reward model in this run, for data source
-    general_reward). Null: there is no judge, which data that needs one refuses at the start. user_tinker_llm_judge=True
-    is short for tinker."""
+    general_reward). Null: there is no judge, and data that needs one is refused at the start.
+    user_tinker_llm_judge=True is short for tinker."""
     llm_judge_model_name: str | None = None
     """The judge's name on its server, hub name or path; null is possible with hf_scoring, which then takes
     Skywork/Skywork-Reward-V2-Qwen3-0.6B."""
@@ -79,7 +79,8 @@ class JudgeKeys:
     llm_judge_base_url: str | None = field(default=None, metadata={"address": _EXAMPLE_URL})
     """Address of the judge's server up to and with /v1; null: the environment's OPENAI_BASE_URL, else OpenAI's own."""
     llm_judge_api_key_variable: str = "OPENAI_API_KEY"
-    """Name of the environment variable that holds the key of the judge's server; keys stand nowhere else."""
+    """Name of the environment variable that holds the key of the judge's server; no config or file has the key
+    itself."""
     eval_llm_judge_backend_type: JudgeBackend | None = None
     """How another judge is reached that scores the validation's rows; null: as the judge above."""
     eval_llm_judge_model_name: str | None = None
@@ -98,13 +99,13 @@ class JudgeKeys:
     """Times that a call is sent again after a timeout, status 429 or 5xx, or a lost connection; then the text has no
     score. At most 4."""
     llm_judge_max_tokens: int = field(default=2048, metadata=COUNT)
-    """Most tokens of a judge's answer; one that is cut off there is no score."""
+    """Most tokens of a judge's answer; an answer that is cut off there gives no score."""
     llm_judge_max_context: int = 32768
     """Most tokens of a judge's prompt and answer together, where this run loads it or builds its tokens."""
     llm_judge_temperature: float | None = field(
         default=0.0, metadata={"at_least": 0, "write": "0, or null for the server's own"}
     )
-    """Softmax temperature of judges; null leaves it to a server that takes no other."""
+    """Softmax temperature of judges; null leaves it to the server, for servers that refuse any other."""
     llm_judge_max_concurrency: int = field(default=64, metadata=COUNT)
     """Most calls under way at a time in the whole run; each of its agent-loop workers has an even share, at least 1."""
     llm_judge_requests_per_minute: float | None = field(
@@ -162,7 +163,7 @@ class JudgeKeys:
             )
             require(
                 half == (None, None, None),
-                "reward_model.eval_llm_judge_*: no judge of the validation is named; write "
+                "reward_model.eval_llm_judge_*: no judge is named for validation; write "
                 "reward_model.eval_llm_judge_model_name=MODEL",
             )
             return training
@@ -195,12 +196,12 @@ def _spec(
     """The judge of a role; None where nothing names one.
 
     Raises:
-        ConfigError: a judge that is named in part.
+        ConfigError: the judge is only partly named.
     """
     if backend is None:
         require(
             model is None,
-            f"reward_model.{role}_model_name: {model} is named, but not how it is reached; write "
+            f"reward_model.{role}_model_name: {model} is named, but no back end that reaches it; write "
             f"reward_model.{role}_backend_type=openai (or tinker, vllm, hf, hf_scoring)",
         )
         return None

@@ -127,7 +127,7 @@ class Metric:
     statistic: str
     """One of `STATISTICS`."""
     of_classmates: bool = False
-    """Only where classmates were to read the rows: a baseline's are shown to nobody, which is nobody's failure."""
+    """Only where classmates were to read the rows: a baseline shows its rows to nobody, and that is no failure."""
 
 
 def _all_four(prefix: str, number: str | Callable[[Mapping[str, float]], float], mean: str = "mean") -> list[Metric]:

@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 
 NOT_ASKED = frozenset({Outcome.empty_cot, Outcome.unfinished_cot, Outcome.too_long, Outcome.no_partner})
 """Outcomes that are decided before any classmate is asked, by what the policy wrote or by the batch. `not_needed` is
-none of them: that row was fit to be shown, but W is 0 whatever they answer (`ask_when_it_counts_only`)."""
+not one of them: the row could be shown, but W is 0 whatever they answer (`ask_when_it_counts_only`)."""
 
 POLICY_FAILURES = frozenset({Outcome.unfinished_cot, Outcome.no_answer})
 """The policy wrote no answer: its own failure, scored by `unfinished_main_score` (docs/method.md)."""

@@ -1,4 +1,4 @@
-"""Puts the policy's chain of thought (CoT) into a classmate's prompt, as if it were the classmate's own thought.
+"""Puts the policy's chain of thought (CoT) into a classmate's prompt, as if it were the classmate's own.
 
 One decision: token ids are built and sent, never a string that an engine would encode again (that doubles the BOS
 token). The question goes through the classmate's chat template; the CoT is always re-encoded with the classmate's
@@ -40,8 +40,8 @@ class ClassmatePrompt:
 
 
 EXAMPLE = "\u2991classmate-cot-example\u2992"
-"""Content of the assistant turn in whose place `build` puts the example. Templates drop the thoughts of earlier turns,
-and would read control tokens that a model spelled out in it; so it is put in after templating, as plain text."""
+"""Content of the assistant turn that `build` replaces by the example. Templates drop the CoTs of earlier turns, and
+would read control tokens that a model spelled out. So the example is put in after templating, as plain text."""
 
 
 def handover(span: CotSpan, unfinished_cot: Literal["no_classmate", "close_and_score"]) -> Outcome:
@@ -53,8 +53,8 @@ def handover(span: CotSpan, unfinished_cot: Literal["no_classmate", "close_and_s
 
 
 def should_close(kept: KeptCot, setting: Literal["auto", "always", "never"]) -> bool:
-    """Whether the close marker follows the CoT for every classmate: `auto` closes a thought whose end was
-    handed over. `closes` adds what depends on the classmate."""
+    """Whether the close marker follows the CoT for every classmate: `auto` closes a CoT whose end was handed over.
+    `closes` adds what depends on the classmate."""
     return kept.whole if setting == "auto" else setting == "always"
 
 
@@ -63,7 +63,7 @@ def closes(*, for_all: bool, thinks: bool, setting: Literal["auto", "always", "n
 
     Args:
         for_all: what `should_close` says of the CoT.
-        thinks: whether the classmate writes thoughts of its own (`templates.Traits`), and so can finish a part of one.
+        thinks: whether the classmate writes CoTs of its own (`templates.Traits`), and so can finish a part of one.
         setting: `classmate_close_marker`.
     """
     return for_all or (setting == "auto" and not thinks)
@@ -102,10 +102,10 @@ def build(
 
     Args:
         messages: the row's chat, as the main model got it.
-        thought: the slice of the CoT; empty for the question alone; None opens no thought at all.
+        thought: the slice of the CoT; empty for the question alone; None opens no thought block at all.
         tokenizer: the classmate's.
         markers: the main model's, used where `classmate_markers` is None.
-        close: whether the thought is closed; without meaning for `open_assistant_turn`.
+        close: whether the CoT is closed; without meaning for `open_assistant_turn`.
         max_len: the classmate's context, of which at least one token must stay free.
         template_kwargs: for the chat template, for instance `enable_thinking`.
         example: what stands in the place of an assistant turn with the content `EXAMPLE`.
@@ -152,11 +152,11 @@ def answer(
     tokenizer: Any = None,
     opened: bool = True,
 ) -> tuple[str | None, Outcome]:
-    """What of a classmate's continuation is scored, and `ok` or `no_answer`.
+    """The part of a classmate's continuation that is scored, and `ok` or `no_answer`.
 
-    Behind a closed thought (or with `markers=None`, where there is no thought) everything; behind a prefix only what
-    follows the classmate's own close marker; where no thought was opened for it (`opened=False`), everything but a
-    thought of its own. Empty text is never scored. Token ids need the classmate's `tokenizer`.
+    Behind a closed CoT, or with `markers=None` (there is no thought block), all of it is scored. Behind a CoT that was
+    left open, only what follows the classmate's own close marker. Where no thought block was opened (`opened=False`),
+    all but a CoT of its own. Empty text is never scored. Token ids need the classmate's `tokenizer`.
     """
     if isinstance(continuation, str):
         text: str | None = continuation
@@ -176,10 +176,10 @@ def answer(
 
 
 def begun(cue: str, text: str) -> str:
-    """The whole answer of a classmate for which its beginning was written.
+    """The whole answer of a classmate: the beginning that was written for it, and what it wrote.
 
-    A brace that the cue opens and the text does not close (the budget is small, or it stopped behind the answer) closes
-    at the end of the text's first line.
+    The text may leave a brace of the cue open, if the budget is small or it stopped behind the answer. The brace is
+    then closed at the end of the text's first line.
     """
     if not cue.strip():
         return text
@@ -210,11 +210,9 @@ class _Refused(Exception):
 def _opened(
     tokenizer: Any, template: str, key: str, opening: CotMarkers | None
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The templated chat, with the thought opened, in front of and behind the example: text and ids of each part.
+    """The templated chat, with the thought block opened, in front of and behind the example: text and ids of each part.
 
-    The n rollouts of a prompt share it.
-
-    `template` is the tokenizer's own and only tells cached entries apart.
+    The n rollouts of a prompt share it. `template` is the tokenizer's own and only tells cached entries apart.
     """
     messages, template_kwargs = json.loads(key)
     try:
@@ -225,7 +223,7 @@ def _opened(
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise _Refused(f"its chat template refuses the roles [{roles}] ({reason})") from error
     if opening is not None:
-        # With thinking switched off some templates end in an empty thought; ours takes its place.
+        # With thinking switched off some templates end in an empty thought block; ours takes its place.
         empty_thought = re.escape(opening.start) + r"\s*" + re.escape(opening.end) + r"\s*\Z"
         text = re.sub(empty_thought, "", text)
     parts = text.split(EXAMPLE)

@@ -32,8 +32,8 @@ class ClassmateCotRewardConfig:
     classmate_weights: tuple[float, ...] | None = None
     """Weights of the classmates of the list above in the mean over classmates; null: all equal."""
     self_play: Literal["none", "frozen", "live"] = "none"
-    """The policy as a classmate beside those given: frozen as the run starts from it (its files are checked at each
-    save), or live, answered by the policy's own engines with the current weights and no second copy of them."""
+    """The policy as one more classmate. frozen: with the weights that the run starts from (their files are checked at
+    each save). live: answered by the policy's own engines, with the current weights and without a second copy."""
     self_play_model: str | None = field(default=None, metadata={"yaml": "${actor_rollout_ref.model.path}"})
     """The policy's start checkpoint, which is the classmate in self-play."""
     classmate_reward_weight: float = field(default=1.0, metadata={"at_least": 0, "finite": True})
@@ -62,14 +62,15 @@ class ClassmateCotRewardConfig:
     """When the classmate reward counts: always, never, only where the main answer reaches main_correct_threshold, or
     with the opposite sign where it does not."""
     ask_when_it_counts_only: bool | Literal["auto"] = "auto"
-    """In training, leave out rows whose classmate reward is 0 by use_classmate_main_cond, whatever would be answered:
-    the verifier is asked first. Scores in the metrics are then of the rows that were asked. auto: unless a judge or a
-    custom_reward_function scores the main answer, which may take long. False: ask about all rows."""
+    """In training, do not ask classmates about rows whose classmate reward is 0 by use_classmate_main_cond, whatever
+    they would answer; the verifier scores the main answer first. Classmate scores in the metrics are then those of the
+    other rows. auto: unless a judge or a custom_reward_function scores the main answer, which may take long. False: ask
+    about all rows."""
     main_correct_threshold: float | None = field(default=None, metadata={"finite": True})
     """Directed main reward from which an answer counts as correct; null: the verifier's own."""
     token_level_classmate_reward_mode: TokenMode | None = None
     """Which tokens carry the classmate's advantage: all, or only those handed over (classmate_partial); null:
-    classmate_partial, and all with estimators of verl, which know no parts."""
+    classmate_partial, but all with verl's estimators, which see one fused reward."""
     classmate_advantage_clamp: Clamp = "none"
     """non_neg_cl: the classmate's normalised advantage is never negative; non_neg_adv_when_main_correct: no token has a
     negative advantage where the main answer reaches main_correct_threshold."""
@@ -84,18 +85,19 @@ class ClassmateCotRewardConfig:
     keep_unit: Literal["tokens", "words"] = "tokens"
     """What a ratio counts: tokens of the main model, or words."""
     classmate_continue_mode: Literal["continue_cot", "immediate_answer"] = "continue_cot"
-    """continue_cot: after a whole CoT the classmate answers, a prefix it may first continue. immediate_answer: the
-    thought is closed and the answer begun for it."""
+    """continue_cot: the classmate answers after a whole CoT, and may first finish a part of one. immediate_answer: the
+    CoT is closed and the answer begun for it."""
     immediate_answer_cue: str | None = None
-    """Beginning of the classmate's answer with immediate_answer, scored as part of the answer; null: what the verifier
-    of the row reads an answer by ("The answer is", with hendrycks_math "The answer is \\boxed{", with a judge none)."""
+    """Beginning of the classmate's answer with immediate_answer, scored as part of the answer; null: the one that the
+    row's verifier looks for ("The answer is", with hendrycks_math "The answer is \\boxed{", with a judge none)."""
     immediate_answer_max_new_tokens: int = field(default=32, metadata=COUNT)
     """Most tokens of one answer with immediate_answer, if max_new_tokens is not smaller still."""
     classmate_close_marker: Literal["auto", "always", "never"] = "auto"
-    """Close marker after the CoT: auto closes where its end was handed over, and prefixes too for a classmate whose
-    chat template has no thoughts (it would never write the marker); always closes prefixes for all, never none."""
+    """Close marker after the CoT: auto closes a CoT whose end was handed over, and a part too for a classmate whose
+    chat template has no CoT (it would never write the marker); always closes parts for all classmates, never for
+    none."""
     classmate_template: Literal["thought_block", "open_assistant_turn"] = "thought_block"
-    """Where the CoT stands: in the classmate's thought, or without markers at the start of its answer."""
+    """Where the CoT stands: in the classmate's thought block, or without markers at the start of its answer."""
     unfinished_cot: Literal["no_classmate", "close_and_score"] = "no_classmate"
     """A CoT without close marker: no classmate reward, or closed and scored all the same."""
     unfinished_main_score: float | Literal["lowest", "exclude"] = field(default="lowest", metadata={"finite": True})
@@ -149,7 +151,7 @@ class ClassmateCotRewardConfig:
         require(
             self.classmate_continue_mode != "immediate_answer" or self.classmate_close_marker != "never",
             f"{REWARD_NODE}.classmate_close_marker: never contradicts classmate_continue_mode=immediate_answer, which "
-            "closes the thought; write auto",
+            "closes the CoT; write auto",
         )
         require(
             not self.segments or self.token_level_classmate_reward_mode != "all",

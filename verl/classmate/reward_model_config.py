@@ -62,22 +62,22 @@ class ClassmateRewardModelConfig(JudgeKeys):
     enable_thinking: bool = True
     """Passed to chat templates that know it, for the main model and for the classmates."""
     system_as_user: bool = True
-    """Where a chat template, the policy's or a classmate's, takes no system role: put its text in front of the user's
-    turn, and make one turn of several in a row where roles must alternate. False: such rows are refused at start."""
+    """For chat templates, the policy's or a classmate's, that take no system role: put its text in front of the user's
+    turn. Where roles must alternate, several turns of one role become one. False: such rows are refused at start."""
     chat_date: str | None = field(default=None, metadata={"example": "2026-01-31"})
-    """Day, YYYY-MM-DD, that chat templates are told which ask for it; null: the day of the run's first start. Kept in
-    the run's config.yaml, so that prompts are the same when it is resumed or replayed."""
+    """Day, YYYY-MM-DD, for chat templates that ask for it; null: the day of the run's first start. It is kept in the
+    run's config.yaml, so that prompts are the same when the run is resumed or replayed."""
     cot_format: Literal["markers", "plain"] = "markers"
     """markers: the CoT stands between think_start_str and think_end_str; plain: the whole response is the CoT."""
     reward_direction: Literal["maximize", "minimize"] | None = None
     """Whether training raises or lowers the verifiers' scores; null: as each verifier has it (docs/method.md).
     maximize with a verifier of a misbehaviour trains the misbehaviour, to see whether it stays visible."""
     custom_reward_range: tuple[float | None, ...] | None = None
-    """[LOW, HIGH] of the scores of reward.custom_reward_function, null for an end without a bound: a row without an
-    answer gets the lowest, and one above the middle counts as correct. Null: the function's own attribute reward_range,
-    else 0 to 1, which the run says when it starts. A worse score than its lowest is none."""
+    """[LOW, HIGH] of the scores of reward.custom_reward_function, null for an end without a bound. A row without an
+    answer gets the lowest, and one from the middle on counts as correct. A score worse than the lowest is no score.
+    Null: the function's own attribute reward_range, else 0 to 1; the run says so when it starts."""
     format_weight: float | None = None
-    """Weight of the format score (1 for a closed thought) in the main reward, logged in any case; null: as the
+    """Weight of the format score (1 for a closed CoT) in the main reward, logged in any case; null: as the
     reward_manager has it."""
     think_start_str: str | None = None
     """Open marker of the main model's CoT; null: <think>."""
@@ -90,7 +90,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
     token_level_main_reward_mode: Literal["all_tokens", "cot_only", "output_only"] = "all_tokens"
     """Tokens that the actor's loss counts, with adv_estimator=grpo: all, markers and CoT, or markers and output."""
     rollout_is_threshold: float | None = field(default=None, metadata={"above": 0, "write": "4.0, or null"})
-    """Cap of the importance weights between rollout engine and actor, per token: sets rollout_is=token, with this cap,
+    """Cap of the importance weights between rollout engine and actor, per token. It sets rollout_is=token with this cap
     in algorithm.rollout_correction; null leaves that node as it is."""
     seed: int = field(default=0, metadata={"yaml": "${data.seed}", "null": 0})
     """Seed of the classmates' requests; null counts as 0."""
@@ -99,8 +99,8 @@ class ClassmateRewardModelConfig(JudgeKeys):
     their agent loop failed are left out and counted (training/rows_lost, validation/rows_lost)."""
     classmates: tuple[ClassmateSpec, ...] = ()
     """The classmates, each {model, backend, placement, replicas, tensor_parallel_size, gpu_memory_utilization, weight};
-    all but the model may be left out. Empty: the list in classmate_cot_reward_configs, which gives way to classmates
-    that are typed on the command line."""
+    all but the model may be left out. Empty: the list in classmate_cot_reward_configs, which classmates given here on
+    the command line replace."""
     classmate_backend: Backend = "auto"
     """Engine of the classmates: hf (batched transformers), vllm, openai (a server that others started, named in
     host_classmate_name_to_url_json_fn), or auto (openai for a model in that file, else vllm on a GPU, else hf)."""
@@ -108,8 +108,8 @@ class ClassmateRewardModelConfig(JudgeKeys):
     """colocated: on the policy's GPUs, asleep while the policy trains; dedicated: on GPUs (without any: CPUs) of their
     own, always awake."""
     classmate_replicas: int | None = field(default=None, metadata=COUNT)
-    """Engines that share the requests of one classmate; null: one for each GPU of the policy (tensor_parallel_size:
-    one for so many) where it is colocated, else one."""
+    """Engines that share the requests of one classmate; null: if it is colocated, as many as the policy's GPUs divided
+    by tensor_parallel_size; else one."""
     colocated_gpus: int = 1
     """GPUs of the policy over which colocated engines are spread; the start fills it in from trainer.n_gpus_per_node
     and trainer.nnodes. 1 without a GPU."""
@@ -151,7 +151,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
     )
     """Seconds that a program has for each test."""
     code_runtime_penalty: float = field(default=0.0, metadata={**FRACTION, "write": "0.0"})
-    """Taken off the score of a right program that needs all of that time, and of faster ones in proportion."""
+    """Taken off the score of a right program that needs all of that time; of a faster one in proportion."""
     classmate_cot_reward_configs: ClassmateCotRewardConfig = field(default_factory=ClassmateCotRewardConfig)
     """What is handed to the classmates and how their answers become a reward."""
     classmate_generation_configs: ClassmateGenerationConfig = field(default_factory=ClassmateGenerationConfig)
@@ -168,8 +168,9 @@ class ClassmateRewardModelConfig(JudgeKeys):
         self._check_plain()
         require(
             self.classmate_schedule != "batched" or self.classmate_free_cache_engine,
-            "reward_model.classmate_schedule: batched puts classmates to sleep in turn; write "
-            "classmate_free_cache_engine=True or classmate_schedule=streamed",
+            "reward_model.classmate_schedule: batched needs classmates that sleep in turn, but "
+            "classmate_free_cache_engine=False keeps them awake; write classmate_free_cache_engine=True or "
+            "classmate_schedule=streamed",
         )
         self._check_judges()
         object.__setattr__(self, "classmates", self._resolved_classmates())
@@ -191,24 +192,25 @@ class ClassmateRewardModelConfig(JudgeKeys):
         )
         require(
             self.chat_date is None or _is_day(self.chat_date),
-            f"reward_model.chat_date: {self.chat_date!r} is no day; write for instance 2026-01-31, or null",
+            f"reward_model.chat_date: {self.chat_date!r} is not a day; write for instance 2026-01-31, or null",
         )
 
     def _check_plain(self) -> None:
-        """A response that is a CoT from end to end has no output of its own, and holds the answer."""
+        """With `cot_format: plain` a response has no output beside its CoT, and the CoT holds the answer."""
         shown = self.classmate_cot_reward_configs
         require(
             self.cot_format != "plain" or self.token_level_main_reward_mode == "all_tokens",
-            f"reward_model.token_level_main_reward_mode: {self.token_level_main_reward_mode} needs a CoT apart from "
-            "the output; write all_tokens, or cot_format=markers",
+            f"reward_model.token_level_main_reward_mode: {self.token_level_main_reward_mode} needs a CoT beside the "
+            "output, which cot_format=plain does not have; write all_tokens, or cot_format=markers",
         )
         require(
             self.cot_format != "plain"
             or shown.keep.kind != "all"
             or shown.reward_type.shown != "keep_rate"
             or shown.classmate_continue_mode == "immediate_answer",
-            f"reward_model.cot_format: plain hands over the answer too; write {REWARD_NODE}.main_cot_keep_rate=0.5 or "
-            "less than all in another way, or classmate_continue_mode=immediate_answer",
+            "reward_model.cot_format: with plain, classmates would be shown the answer too; write "
+            f"{REWARD_NODE}.main_cot_keep_rate=0.5, another value that keeps less than all, or "
+            "classmate_continue_mode=immediate_answer",
         )
 
     def _resolved_classmates(self) -> tuple[ClassmateSpec, ...]:
@@ -237,7 +239,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
         if names and specs and tuple(spec.model for spec in specs) != names:
             raise ConfigError(
                 f"reward_model.classmates and {REWARD_NODE}.classmate_model_name_or_path_list name different models; "
-                "write only one of the two, and null for a list that a YAML gives"
+                "write only one of the two, and null for a list that stands in a YAML"
             )
         require(not specs or reward.classmate_weights in (None, tuple(spec.weight for spec in specs)), WEIGHTS_APART)
         if specs:
@@ -252,7 +254,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
         require(
             spec.tensor_parallel_size in (None, 1) or backend != "hf",
             f"{where}.tensor_parallel_size: engine hf runs on one device; write backend: vllm, or replicas: "
-            f"{spec.tensor_parallel_size} for as many engines",
+            f"{spec.tensor_parallel_size} for that many engines",
         )
         require(
             backend != "openai" or (spec.tensor_parallel_size is None and spec.gpu_memory_utilization is None),
@@ -273,7 +275,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
         )
 
     def engines_per_model(self, placement: Placement, width: int) -> int:
-        """Engines of a model whose number is not given, each spread over `width` devices."""
+        """Number of engines of a model for which none is set, each spread over `width` devices."""
         return self._engine_defaults.one_per_gpu(placement, width)
 
     def request_timeout(self, backend: str) -> float:

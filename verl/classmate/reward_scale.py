@@ -51,7 +51,7 @@ class RewardScale:
         to 1; from `main_correct_threshold`, else the middle; `reward_direction`, else to be raised.
 
         Raises:
-            ConfigError: an attribute that says nothing of the kind.
+            ConfigError: an attribute has a value that is not possible.
         """
         named = function_attributes(function)
         low, high = bounds or named.get("reward_range", (0.0, 1.0))
@@ -95,7 +95,7 @@ def function_attributes(function: Callable[..., Any]) -> dict[str, Any]:
     """What a user's function says of its scores by its own attributes, also where it was wrapped.
 
     Raises:
-        ConfigError: a value that is none.
+        ConfigError: an attribute has a value that is not possible.
     """
     wrapped = [function]
     while isinstance(wrapped[-1], functools.partial):
@@ -118,7 +118,7 @@ def function_attributes(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def declares_range(function: Callable[..., Any], bounds: Sequence[float | None] | None) -> bool:
-    """Whether the range of a user's function is anybody's word: `reward_model.custom_reward_range`, or its own."""
+    """Whether the range of a user's function is stated, by `reward_model.custom_reward_range` or by the function."""
     return bool(bounds) or "reward_range" in function_attributes(function)
 
 

@@ -175,7 +175,7 @@ class Asked:
     model: str
     """The classmate's name."""
     thinks: bool
-    """Whether it writes thoughts of its own (`templates.Traits`)."""
+    """Whether it writes CoTs of its own (`templates.Traits`)."""
     prompts: tuple[str | None, ...]
     """One per view, as text; None where it was not asked."""
     continuations: tuple[Continuation, ...]

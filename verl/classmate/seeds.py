@@ -11,7 +11,7 @@ import secrets
 from hashlib import blake2b
 
 SEEDED_ENGINE = "hf"
-"""The engine that draws every request from a seed of its own anyway: one that is given costs it nothing."""
+"""The engine that draws every request from a seed in any case, so that a given seed costs it nothing."""
 
 
 def request_seed(seed: int, global_step: int, row_key: str, rollout: int, classmate: int, sample: int) -> int:

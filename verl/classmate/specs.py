@@ -74,7 +74,7 @@ class EngineDefaults:
     tensor_parallel_size: int
     """Devices one engine is spread over."""
     gpu_memory_utilization: float | None
-    """Share of a device's memory; None: nobody said."""
+    """Share of a device's memory; None: it is not set."""
 
     def fill(self, spec: ClassmateSpec) -> ClassmateSpec:
         """The spec with nothing left open; what belongs to a server stays open with openai."""
@@ -93,5 +93,5 @@ class EngineDefaults:
         )
 
     def one_per_gpu(self, placement: Placement, width: int) -> int:
-        """Engines of a model whose number is not given, each spread over `width` devices."""
+        """Number of engines of a model for which none is set, each spread over `width` devices."""
         return max(1, self.colocated_gpus // width) if placement == "colocated" else 1

@@ -23,13 +23,13 @@ _PROBES = ("zebra one", "quartz two", "fjord three", "maple four")
 """Contents that no template writes by itself."""
 
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
-"""Where templates look for the thought of an assistant's turn."""
+"""Where templates look for the CoT of an assistant's turn."""
 
 _THINKING_SWITCHES = tuple({name: on} for name in ("enable_thinking", "thinking") for on in (True, False))
 """Arguments by which templates are told to think or not to."""
 
 _MARK = "{#- classmate-cot: for one run -#}"
-"""Begins what stands in front of a template."""
+"""Beginning of what is put in front of a template."""
 
 _DIRECTIVES = "aAbBcdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYzZ"
 """Of strftime; those of the time count from midnight."""
@@ -83,7 +83,7 @@ class Traits:
     alternates: bool
     """Whether two turns of the user in a row are refused, or one of them dropped."""
     thinks: bool
-    """Whether its models write thoughts of their own between the markers: the template opens one, writes an empty one,
+    """Whether its models write CoTs of their own between the markers: the template opens one, writes an empty one,
     shows one that a turn brings along, or takes it out of earlier turns."""
     dated: bool
     """Whether it asks for the day."""
@@ -99,7 +99,7 @@ def for_run(tokenizer: Any, *, date: str | None, system_as_user: bool) -> Any:
 
     Args:
         tokenizer: left as it is.
-        date: the day that templates are told which ask for it, YYYY-MM-DD; None: today's, whenever that is.
+        date: the day, YYYY-MM-DD, for templates that ask for it; None: today's, whenever that is.
         system_as_user: whether text that the template takes only from the user is put into the user's turn.
     """
     own = tokenizer.chat_template
@@ -118,7 +118,7 @@ def for_run(tokenizer: Any, *, date: str | None, system_as_user: bool) -> Any:
 
 
 def closes_thought(text: str, markers: CotMarkers) -> bool:
-    """Whether a prompt ends with a thought that is closed already, so that no answer to it has one."""
+    """Whether a prompt ends with a CoT that is closed already, so that no answer to it has one."""
     _, found, after = text.rstrip().rpartition(markers.start)
     return bool(found) and after.endswith(markers.end) and not after[: -len(markers.end)].strip()
 

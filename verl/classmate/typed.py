@@ -84,7 +84,7 @@ def value_at(config: Mapping[str, Any], key: str) -> Any:
     node: Any = config
     for part in key.split("."):
         if not isinstance(node, Mapping) or part not in node:
-            raise ConfigError(f"{key} is missing; write +{key}=VALUE, or leave out what removes it")
+            raise ConfigError(f"{key} is missing; write +{key}=VALUE, or leave out the argument that removes it")
         node = node[part]
     return node
 
@@ -219,7 +219,7 @@ def _convert_union(hints: Sequence[Any], value: Any, path: str) -> Any:
 def _check_value(value: Any, path: str, metadata: Mapping[str, Any]) -> None:
     """Refuses a number out of its bounds, and text that is no address; null is in all bounds."""
     if isinstance(value, str) and "address" in metadata and not value.startswith(("http://", "https://")):
-        raise ConfigError(f"{path}: {value!r} is no address; write for instance {metadata['address']}")
+        raise ConfigError(f"{path}: {value!r} is not an address; write for instance {metadata['address']}")
     if type(value) not in (int, float):
         return
     if "finite" in metadata and not math.isfinite(value):

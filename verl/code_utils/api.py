@@ -46,7 +46,7 @@ def _from_json(value: Any) -> Any:
     try:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the string is no JSON list ({type(error).__name__})") from None
+        raise ValueError(f"the string is not a JSON list ({type(error).__name__})") from None
 
 
 class StdioTest(BaseModel):

@@ -93,7 +93,7 @@ class SandboxSettings:
             if text is None:
                 continue
             if not text.isascii() or not text.isdigit() or (field.name == "allow_weak" and text not in "01"):
-                raise ValueError(f"{name}={text!r} is no whole number; write for instance {int(field.default)}")  # type: ignore[arg-type]
+                raise ValueError(f"{name}={text!r} is not a whole number; write for instance {int(field.default)}")  # type: ignore[arg-type]
             values[field.name] = bool(int(text)) if field.name == "allow_weak" else int(text)
         return cls(**values)
 

@@ -69,22 +69,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SystemExit: a set that was asked for is not there; the others are.
     """
     parser = argparse.ArgumentParser(prog="prepare_data", description="Makes data sets as parquet files.")
-    parser.add_argument("sets", nargs="*", metavar="SET", help=f"which, all by default: {', '.join(SETS)}")
+    parser.add_argument("sets", nargs="*", metavar="SET", help=f"default: all of {', '.join(SETS)}")
     parser.add_argument("--output_dir", type=Path, default=Path("data"), help="each set becomes a folder in it")
     parser.add_argument("--local_dir", type=Path, help="take the files of this folder, not the hub")
     parser.add_argument("--smoke", action="store_true", help="made-up rows into OUTPUT_DIR/smoke, no network, seconds")
-    parser.add_argument("--seed", type=int, help="decides everything that is drawn; 0, if not given")
+    parser.add_argument("--seed", type=int, help="seed of everything that is drawn at random; default: 0")
     parser.add_argument("--force", action="store_true", help="build again what is there already")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.sets if name not in SETS]:
         raise ValueError(f"no data set {unknown[0]!r}: use {', '.join(SETS)}")
     if options.seed is not None and not any(SETS[name].recipe.seeded for name in options.sets or SETS):
-        raise ValueError(f"--seed: nothing in {', '.join(options.sets)} is drawn: leave it out")
+        raise ValueError(f"--seed: nothing in {', '.join(options.sets)} is drawn at random: leave it out")
     options.seed = options.seed or 0
     if options.smoke and options.local_dir:
         raise ValueError("--smoke makes its own files: leave --local_dir out")
     if options.local_dir and not options.local_dir.is_dir():
-        raise ValueError(f"{options.local_dir} is no folder: --local_dir names the one that holds the files")
+        raise ValueError(f"{options.local_dir} is not a folder: --local_dir names the one that holds the files")
     if not options.smoke:
         _prepare(options)
         return

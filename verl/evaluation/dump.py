@@ -44,7 +44,7 @@ class Dump:
         """
         config_file = run / "config.yaml"
         if not config_file.is_file():
-            raise ConfigError(f"{run} is no run folder (it has no config.yaml); write the folder that the run printed")
+            raise ConfigError(f"{run} is not a run folder (no config.yaml); write the folder that the run printed")
         folder = run / ("val_preds" if validation else "rollouts")
         file = folder / f"step_{step}.jsonl"
         if not file.is_file():

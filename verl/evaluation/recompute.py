@@ -204,12 +204,12 @@ def _asked(pipeline: RowPipeline, read: ReadRow, m: int, record: RowRecord, resc
 def _unknown_advantages(config: DictConfig, advantage: AdvantageConfig) -> str | None:
     """Why the advantages cannot be recomputed from a dump; None if they can."""
     if advantage.adv_estimator == "gae":
-        return "advantages of gae hang on the critic's values, which are not in the dump"
+        return "advantages of gae depend on the critic's values, which are not in the dump"
     if advantage.adv_estimator == "remax":
-        return "advantages of remax hang on the greedy responses, which are not in the dump"
+        return "advantages of remax depend on the greedy responses, which are not in the dump"
     correction = config.algorithm.get("rollout_correction") or {}
     if correction.get("rollout_rs") and not correction.get("bypass_mode"):
-        return "rollout_correction.rollout_rs masks tokens by log-probs, which are not in the dump"
+        return "rollout_correction.rollout_rs masks tokens by their log-probs, which are not in the dump"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Scores the rows of a run again, from what it wrote down: how each thought was cut, what the classmates were asked and
+"""Scores the rows of a run again, from what it wrote down: how each CoT was cut, what the classmates were asked and
 answered, and how reward and advantage came about. Tells where the numbers differ from the dumped ones.
 
 Decision: what happens again is in `verl.evaluation.recompute`, how it looks in `replay_view`; this is the command.
@@ -32,8 +32,8 @@ def main(arguments: list[str]) -> int:
     parser = _Parser(prog="python -m verl.evaluation.replay", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("run", type=Path, help="the run folder")
     parser.add_argument("--step", type=int, required=True, help="global step")
-    parser.add_argument("--row", type=int, help="line in the dump, from 0; all of it is shown")
-    parser.add_argument("--validation", action="store_true", help="the rows of val_preds instead of rollouts")
+    parser.add_argument("--row", type=int, help="number of one row, from 0, to be shown in full")
+    parser.add_argument("--validation", action="store_true", help="rows of val_preds instead of rollouts")
     parser.add_argument("--rescore", action="store_true", help="ask the verifier again instead of using dumped scores")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="reward options, spelled as in training")

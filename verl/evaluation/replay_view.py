@@ -131,12 +131,12 @@ class View:
             "no_marker": "none: the response has no marker",
             "plain": "the whole response (cot_format=plain)",
         }
-        out.line(f"thought       {kinds[span.kind.value]}")
+        out.line(f"CoT           {kinds[span.kind.value]}")
         out.line(f"output        {span.output_length} tokens: {span.output!r}")
         if read.thoughts:
             out.line(
                 f"handed over   {row.record.handed_over_tokens} of {len(read.answer.response_ids)} tokens, "
-                f"{read.keep_rate:.3g} of the thought"
+                f"{read.keep_rate:.3g} of the CoT"
             )
             out.block("", read.kept_text)
         else:
@@ -189,7 +189,7 @@ class View:
                 out.line("C, W          none: no classmate score that counts")
         if scores.segment_rewards_K.size:
             out.line(
-                f"segments      {' '.join(_number(x) for x in scores.segment_rewards_K)}   (gamma u_k, first first)"
+                f"segments      {' '.join(_number(x) for x in scores.segment_rewards_K)}   (gamma u_k, in their order)"
             )
         if config.add_consistency_reward:
             value = _number(scores.consistency_reward) if scores.consistency_valid else "none"

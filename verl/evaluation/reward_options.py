@@ -1,6 +1,7 @@
 """Other reward options for rows that exist: overrides in the spelling of the command line, on a run's own config.
 
-One decision: what may change is listed here; every other key would have led to other generations, and is refused.
+One decision: the keys that may change are listed here. With any other key the models would have written other texts,
+so it is refused.
 
     >>> config, keys = with_overrides(dump.config, ["reward_model.use_classmate_condition=always"])
     >>> keys
@@ -67,7 +68,7 @@ def with_overrides(config: DictConfig, overrides: Sequence[str]) -> tuple[DictCo
     """A copy of a run's config with other reward options, and the canonical keys that were given.
 
     Raises:
-        ConfigError: a key that needs new generations, is unknown or cannot be read, or an impossible combination.
+        ConfigError: a key that a replay cannot change, is unknown or cannot be read, or an impossible combination.
     """
     changed = OmegaConf.create(OmegaConf.to_container(config))
     assert isinstance(changed, DictConfig)
@@ -111,8 +112,8 @@ def _check(key: str, config: DictConfig) -> None:
     if not key.startswith("reward_model.") and not _exists(key, config):
         raise ConfigError(f"{key}: unknown key; a replay takes reward_model.*, algorithm.* and reward.*")
     raise ConfigError(
-        f"{key}: another value needs new generations (or has no part in the reward), which a dump cannot give; start a "
-        "run with it"
+        f"{key}: a replay cannot change this key, which decides what the models write or has no part in the reward; "
+        "start a run with it"
     )
 
 

@@ -53,7 +53,7 @@ class Run:
 def read_run(root: Path, *, step: int | None = None) -> Run:
     """The checkpoints in `root`, a run folder or any folder with `global_step_N` in it, or only the one of `step`.
 
-    Those without `actor` are what upstream leaves of checkpoints that it removes, and are none.
+    Folders without `actor` do not count: upstream leaves them of checkpoints that it removes.
 
     Raises:
         ValueError: when there is none, or one is neither a whole model nor can be merged.
@@ -65,10 +65,10 @@ def read_run(root: Path, *, step: int | None = None) -> Run:
     tracker = root / TRACKER
     text = tracker.read_text().strip() if tracker.exists() else ""
     newest = int(text) if text.isdigit() else max(found)
-    notes = [f"global_step_{step} was not saved to its end: left out" for step in sorted(found) if step > newest]
+    notes = [f"global_step_{step} is left out: its save did not finish" for step in sorted(found) if step > newest]
     whole = [number for number in sorted(found) if number <= newest]
     if not whole:
-        raise ValueError(f"no checkpoint in {root} was saved to its end: nothing to upload")
+        raise ValueError(f"no save of a checkpoint in {root} has finished: nothing to upload")
     if step is not None and step not in whole:
         raise ValueError(f"--step {step}: {root} has the steps {', '.join(map(str, whole))}; write one of them")
     checkpoints = tuple(_checkpoint(found[number], number) for number in whole if step in (None, number))

@@ -90,10 +90,10 @@ def check(run: Run, target: Target) -> None:
     try:
         validate_repo_id(target.repo_id)
     except HFValidationError as error:
-        raise ValueError(f"--repo_name {target.repo_id!r} is no name of a repository: {error}") from None
+        raise ValueError(f"--repo_name {target.repo_id!r} is not a name of a repository: {error}") from None
     if target.licence is not None and not re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", target.licence):
         raise ValueError(
-            f"--license {target.licence} is no licence in the hub's spelling; write for instance apache-2.0"
+            f"--license {target.licence} is not a licence in the hub's spelling; write for instance apache-2.0"
         )
     for checkpoint in run.checkpoints:
         if target.licence is not None and not _gets_a_card(checkpoint):
@@ -101,7 +101,9 @@ def check(run: Run, target: Target) -> None:
                 f"--license: {checkpoint.model} has a README.md of its own, which is its card; write the licence there"
             )
     if target.training_state and not any(map(_training_state, run.checkpoints)):
-        raise ValueError(f"--training_state: there is none beside {run.checkpoints[-1].model}; leave it out")
+        raise ValueError(
+            f"--training_state: no training state lies beside {run.checkpoints[-1].model}; leave the option out"
+        )
 
 
 def _branches(checkpoint: Checkpoint, run: Run, target: Target) -> list[str]:
@@ -177,7 +179,7 @@ def upload(run: Run, target: Target, *, say: Callable[[str], None]) -> None:
             ) from error
         except KeyboardInterrupt:
             raise ValueError(f"stopped at {branch}; the same command continues there") from None
-    say(f"all there: {api.endpoint}/{repo_id}")
+    say(f"everything is uploaded: {api.endpoint}/{repo_id}")
 
 
 def _open_repository(api: Any, target: Target) -> str:
@@ -203,7 +205,7 @@ def _open_repository(api: Any, target: Target) -> str:
     except httpx.HTTPError as error:
         raise ValueError(f"the hub at {api.endpoint} cannot be reached ({_reason(error)})") from error
     if target.private and not is_private:
-        raise ValueError(f"{repo_id} is there and public: leave out --private, or take another name")
+        raise ValueError(f"{repo_id} exists already and is public: leave out --private, or take another name")
     return repo_id
 
 

@@ -62,7 +62,7 @@ class SilenceWatch:
         if self._due(self._nothing):
             lines.append(
                 f"WARNING: no classmate has scored anything for {self._nothing} steps: the policy trains on its own "
-                "reward alone. docs/troubleshooting.md, Rewards look wrong, says what each outcome means"
+                'reward alone. "Rewards look wrong" in docs/troubleshooting.md says what each outcome means'
             )
         return lines
 

@@ -25,12 +25,12 @@ UNANSWERED_LIMIT = 3
 
 
 def hangs(unanswered: int) -> bool:
-    """Whether an engine that answers pings so counts as hanging."""
+    """Whether an engine that answers a ping with this number counts as hanging."""
     return unanswered >= UNANSWERED_LIMIT
 
 
 def why_it_hangs(unanswered: int) -> str | None:
-    """What the answer to a ping says of an engine; None: that it serves."""
+    """Why an engine hangs, by its answer to a ping; None if it serves."""
     return f"it let {unanswered} requests in a row run out of time" if hangs(unanswered) else None
 
 

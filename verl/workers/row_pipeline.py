@@ -1,4 +1,4 @@
-"""A row from the policy's answer to its rewards: find the thought, show it to the classmates, score both.
+"""A row from the policy's answer to its rewards: find the CoT, show it to the classmates, score both.
 
 Decision: nothing here knows where rows come from or where classmates run. The agent loop (schedule `streamed`), the
 trainer (`batched`) and whoever scores a row again from a dump take these four steps, and so agree on it.
@@ -116,7 +116,7 @@ class RowPipeline:
         return await self.score(row, asked, main=main)
 
     def read(self, answer: Answer) -> ReadRow:
-        """Finds the thought and cuts it into what is shown."""
+        """Finds the CoT and cuts it into what is shown."""
         config = self.reward.classmate_cot_reward_configs
         partner = partner_of(answer, config)
         if partner is not answer.partner:

@@ -59,7 +59,7 @@ class ScoringJudgeWorker:
         """The model's number for a text.
 
         Raises:
-            ValueError: an empty or too long text, or a number that is none.
+            ValueError: the text is empty or too long, or the model's number is not finite.
             TimeoutError: its time is over.
         """
         limit = self.config.max_model_len

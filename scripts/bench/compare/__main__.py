@@ -30,15 +30,15 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--arms", nargs="+", default=["*"], metavar="PATTERN", help="of: " + ", ".join(_names()))
+    parser.add_argument("--arms", nargs="+", default=["*"], metavar="PATTERN", help="some of: " + ", ".join(_names()))
     parser.add_argument("--lengths", nargs="+", choices=LENGTHS, default=list(LENGTHS), help="default: both")
-    parser.add_argument("--models", choices=MODELS, default="4M", help="of the policy (default: %(default)s)")
+    parser.add_argument("--models", choices=MODELS, default="4M", help="size of the policy (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="passes through all arms (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=12, help="steps of a run, of which the first 2 are dropped")
+    parser.add_argument("--steps", type=int, default=12, help="steps of a run; the first 2 do not count")
     parser.add_argument("--out", type=Path, default=ROOT / "outputs" / "compare", help="default: outputs/compare")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where TRL is installed (default: %(default)s)")
     parser.add_argument("--keep", action="store_true", help="keep what runs have left, in OUT/runs")
-    parser.add_argument("--write", action="store_true", help="write what is there into docs/benchmarks.md; run nothing")
+    parser.add_argument("--write", action="store_true", help="write finished runs into docs/benchmarks.md; run nothing")
     asked = parser.parse_args()
     if asked.steps < 3 or asked.repeats < 1:
         parser.error("--steps must be at least 3, --repeats at least 1")

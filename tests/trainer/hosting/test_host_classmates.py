@@ -175,9 +175,12 @@ def test_without_a_model_those_of_the_run_config_are_hosted(
         (["{model}", "--config-name=nothing"], "nothing"),
         (
             ["{model}", "--mapping=m.json", "reward_model.seed=3"],
-            "reward_model.seed=3: with models and --mapping nothing",
+            "reward_model.seed=3: no run config is read when models and --mapping are",
         ),
-        (["{model}", "--mapping=m.json", "--config-name=qwen_ppo_trainer"], "--config-name: with models and --mapping"),
+        (
+            ["{model}", "--mapping=m.json", "--config-name=qwen_ppo_trainer"],
+            "--config-name: no run config is read when models and --mapping",
+        ),
     ],
 )
 def test_mistakes_on_the_command_line(models: list[str], arguments: list[str], says: str) -> None:

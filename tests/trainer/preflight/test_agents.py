@@ -69,7 +69,7 @@ def test_loops_that_are_there_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("agents", "given", "said"),
     [
-        (["tool_agnt"], {}, "its column agent_name names the agent loop 'tool_agnt', which is not there; write one of"),
+        (["tool_agnt"], {}, "column agent_name names the agent loop 'tool_agnt', which is not registered; write one "),
         ([], {"default": "nothing"}, "default_agent_loop names the agent loop 'nothing'"),
         ([None, "tool_agent"], {}, "there are no tools; write .*function_tool_path=FILE.py"),
         ([], {"default": "tool_agent"}, "default_agent_loop names tool_agent, but there are no tools"),

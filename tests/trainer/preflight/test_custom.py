@@ -62,26 +62,26 @@ def test_what_is_known_of_a_functions_scores(
     check_custom_scale(scale, typed)
     notes = custom_reward_notes(config, typed)
     assert len(notes) == said
-    assert all("taken as 0 to 1" in note and "write reward_model.custom_reward_range=" in note for note in notes)
+    assert all("0 to 1 is assumed" in note and "write reward_model.custom_reward_range=" in note for note in notes)
 
 
 MISTAKES: dict[str, tuple[str, dict[str, Any], str]] = {
     "not a range": (UNKNOWN + "compute_score.reward_range = 'low'\n", {}, "its reward_range is 'low'; write for inst"),
     "not a direction": (UNKNOWN + "compute_score.reward_direction = 'up'\n", {}, "its reward_direction is 'up'"),
-    "no lowest": (UNKNOWN, {"custom_reward_range": [None, 1]}, "have no lowest reward for rows without an answer"),
+    "no lowest": (UNKNOWN, {"custom_reward_range": [None, 1]}, "get the lowest reward, but its scores .* have none"),
     "no middle": (
         UNKNOWN,
         {
             "custom_reward_range": [0, None],
             "rewards": {"use_classmate_main_cond": "no_classmate_when_main_incorrect"},
         },
-        "have no middle, from which an answer would count as correct",
+        "has no middle to serve as the threshold of a correct answer",
     ),
     "broken": ("raise KeyError('x')\n", {}, "compute_score cannot be loaded .*; correct the path, the name or the fil"),
     "syntax": ("x = 1\ndef compute_score(:\n", {}, r"SyntaxError: .*mine.py, line 2"),
     "import": ("x = 1\nimport nonexistent_mod\n", {}, r"ModuleNotFoundError: .*nonexistent_mod.*, line 2\)"),
     "exit": ("import sys\nsys.exit(0)\n" + UNKNOWN, {}, r"cannot be loaded \(SystemExit: 0, line 2\)"),
-    "no function": ("compute_score = 3\n", {}, "compute_score is 3, no function; name one by"),
+    "no function": ("compute_score = 3\n", {}, "compute_score is 3, which is not a function; name one by"),
     "signature": (
         "def compute_score(solution):\n    return 1.0\n",
         {},
@@ -95,7 +95,7 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], str]] = {
     "threshold above": (
         UNKNOWN + "compute_score.reward_range = (-1, 1)\ncompute_score.main_correct_threshold = 5\n",
         {},
-        "its main_correct_threshold is 5, outside the range of its scores, -1 to 1, .*; write a number in it",
+        "its main_correct_threshold is 5, outside the range of its scores, -1 to 1, .*; write a number in that range",
     ),
     "threshold of the config": (
         UNKNOWN,
@@ -128,7 +128,7 @@ def test_mistakes_are_one_line(name: str, tmp_path: Path) -> None:
 
 
 def test_a_range_without_a_function_is_refused() -> None:
-    with pytest.raises(ConfigError, match="custom_reward_range is that of a function of yours, and none is named"):
+    with pytest.raises(ConfigError, match="custom_reward_range is for a reward function of your own, but none is"):
         custom_scale({"reward": {"custom_reward_function": {"path": None}}}, reward(custom_reward_range=[0, 1]))
     assert custom_scale({"reward": {"custom_reward_function": None}}, reward()) is None
 

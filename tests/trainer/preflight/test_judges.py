@@ -50,12 +50,12 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no judge of the validation": (
         {"train": RULE, "val": GENERAL, "options": LOOSE},
-        "data source general_reward is scored by a judge, and none is configured; write "
+        "data source general_reward is scored by a judge, but no judge is configured; write "
         "reward_model.llm_judge_backend_type=hf_scoring",
     ),
     "a reward model for words": (
         {"train": SYCOPHANCY, **SCORING},
-        "cannot answer the questions of data source sycophancy",
+        "data source sycophancy needs a judge that answers in words",
     ),
     "words for a reward model": (
         {"train": GENERAL, "options": LOOSE, **OPENAI},
@@ -67,7 +67,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no threshold": (
         {"train": GENERAL, "options": {"unfinished_main_score": "exclude"}, **SCORING},
-        "general_reward has no score from which an answer counts as correct",
+        "the verifier of general_reward has no threshold of a correct answer",
     ),
     "agreement": (
         {"train": SYCOPHANCY, "options": {"add_consistency_reward": True}, **OPENAI},

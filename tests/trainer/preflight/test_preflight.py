@@ -139,7 +139,7 @@ def test_batches_that_upstream_would_assert_on(cpu_config):
         check_batch_sizes(sizes(cpu_config, actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu=96))
     with pytest.raises(ConfigError, match=r"rollout\.log_prob_micro_batch_size_per_gpu=48"):
         check_batch_sizes(sizes(cpu_config, actor_rollout_ref__rollout__log_prob_micro_batch_size_per_gpu=48))
-    with pytest.raises(ConfigError, match="do not split over 3 ranks"):
+    with pytest.raises(ConfigError, match="cannot be divided evenly among 3 ranks"):
         check_batch_sizes(sizes(cpu_config, trainer__n_gpus_per_node=3))
 
 
@@ -173,7 +173,7 @@ def test_ranks_that_share_a_sequence_share_its_rows(gpu_config, node):
     # 12 rows: over six ranks of two GPUs, not over the eight of sixteen.
     twelve = changed(four, data__train_batch_size=6, actor_rollout_ref__actor__ppo_mini_batch_size=6)
     check_batch_sizes(changed(twelve, trainer__n_gpus_per_node=12, **{node: 2, micro: 2, log_prob: 2}))
-    with pytest.raises(ConfigError, match="rows do not split over 16 ranks"):
+    with pytest.raises(ConfigError, match="rows cannot be divided evenly among 16 ranks"):
         check_batch_sizes(changed(twelve, trainer__n_gpus_per_node=16, **{node: 2}))
 
 
@@ -184,7 +184,7 @@ def test_rows_not_split_over_the_ranks_are_told_with_our_keys(cpu_config, rollou
     log_prob = {"actor_rollout_ref__rollout__log_prob_micro_batch_size_per_gpu": 1}
     config = changed(cpu_config, actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu=1, **seven, **log_prob)
     rows = 7 * rollouts
-    expected = rf"data\.train_batch_size=7 .* = {rows} rows do not split over 2 ranks; write data\.train_batch_size=6"
+    expected = rf"data\.train_batch_size=7 .* = {rows} rows cannot be divided .*; write data\.train_batch_size=6"
     with pytest.raises(ConfigError, match=expected):
         check_batch_sizes(config)
     check_batch_sizes(changed(config, data__train_batch_size=6))
@@ -280,7 +280,7 @@ def test_sequences_are_split_only_where_attention_joins_them(cpu_config, gpu_con
     attention = {"actor_rollout_ref__model__override_config": {"attn_implementation": "sdpa"}}
     with pytest.raises(ConfigError, match=r"actor\.ulysses_sequence_parallel_size=2 needs flash.* is sdpa: .*size=1"):
         check_sequence_parallel(changed(split, **attention))
-    with pytest.raises(ConfigError, match="needs flash-attention, here is sdpa"):
+    with pytest.raises(ConfigError, match="needs flash-attention, but attention here is sdpa"):
         check_sequence_parallel(changed(cpu_config, **packed, **{SPLIT: 2}))
     with pytest.raises(ConfigError, match=r"write actor_rollout_ref\.model\.use_remove_padding=true"):
         check_sequence_parallel(changed(split, actor_rollout_ref__model__use_remove_padding=False))
@@ -289,7 +289,7 @@ def test_sequences_are_split_only_where_attention_joins_them(cpu_config, gpu_con
     with pytest.raises(ConfigError, match=r"critic\.ulysses_sequence_parallel_size=2 needs flash-attention"):
         check_sequence_parallel(changed(cpu_config, critic__ulysses_sequence_parallel_size=2))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "flash_attn" else installed(name))
-    with pytest.raises(ConfigError, match="needs flash-attention, here is sdpa"):
+    with pytest.raises(ConfigError, match="needs flash-attention, but attention here is sdpa"):
         check_sequence_parallel(split)
 
 

@@ -56,7 +56,7 @@ def refusal(check: Callable[..., None], server: Server | None, **how: Any) -> st
 def test_a_server_that_will_do(check: Callable[..., None], engine: HFEngine, model: str) -> None:
     with serving(create_app(Served(engine=engine, names=(model,))), name=model) as server:
         check(server)
-        assert "reads at most 128 tokens, rows need up to 129" in refusal(check, server, needed=129)
+        assert "reads at most 128 tokens, but rows need up to 129" in refusal(check, server, needed=129)
     assert "does not answer (Connection refused); start it by `bash my_scripts/host_classmate_model.sh" in refusal(
         check, server
     )
@@ -99,7 +99,7 @@ def test_a_server_of_another_make(check: Callable[..., None], model: str, reply:
 
 def test_a_broken_mapping_file(model: str, tmp_path: Path) -> None:
     (tmp_path / "mapping.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"host_classmate_name_to_url_json_fn: .*mapping\.json is no JSON"):
+    with pytest.raises(ConfigError, match=r"host_classmate_name_to_url_json_fn: .*mapping\.json is not JSON"):
         check_server(KEY, model, None, 1, mapping_file=str(tmp_path / "mapping.json"))
 
 

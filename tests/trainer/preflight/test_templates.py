@@ -226,9 +226,9 @@ def test_what_was_decided_is_said_once(world: World) -> None:
     file = world.write("train", ["u", "su", "uu"])
     assert told(world, "qwen3", ("qwen3", "gemma2", "olmo2"), file, file, KEEP) == [
         "roles        classmate 1 takes no system role: its text stands in front of the user's turn",
-        "roles        classmate 1 takes one turn of a role at a time: several in a row become one",
-        "thoughts     parts are closed for classmate 1, classmate 2 (no thoughts in the chat template) and left open "
-        "for classmate 0, to finish",
+        "roles        classmate 1 takes no two turns of one role in a row: they are joined",
+        "CoT          a part of it is closed for classmate 1, classmate 2 (no CoT in the chat template) and left open "
+        "for classmate 0, to be finished",
     ]
 
 
@@ -253,7 +253,7 @@ def test_a_policy_that_knows_no_markers_is_warned_of(world: World) -> None:
     (line,) = told(world, "qwen3", ("qwen3",), file, file, other)
     assert line.startswith("warning: neither chat template nor vocabulary of the policy know <think>")
     plain = told(world, "qwen3", ("qwen3",), file, file, other, "reward_model.cot_format=plain", KEEP)
-    assert plain == ["thoughts     parts are left open for classmate 0, to finish"]
+    assert plain == ["CoT          a part of it is left open for classmate 0, to be finished"]
 
 
 LOST = [

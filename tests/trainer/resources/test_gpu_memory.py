@@ -26,7 +26,7 @@ from verl.trainer.resources.gpu_settings import choose
 from verl.trainer.resources.model_sizes import ModelSize, size_of_config
 from verl.trainer.run import launch
 from verl.trainer.run.choices import Filled, Machine
-from verl.trainer.run.untyped import fill_in
+from verl.trainer.run.unset import fill_in
 from verl.workers.classmates.placement import gpu_memory_share, resolved_schedule
 
 SIZES = {name: size_of_config(config) for name, config in resources_table.POLICIES.items()}
@@ -275,7 +275,7 @@ def test_what_a_refusal_says_to_write_is_accepted(
         assert ways == "a smaller policy, fewer classmates, or GPUs with more memory"
         return
     for way in ways.split(", or "):
-        told = re.fullmatch(r"data\.max_prompt_length and data\.max_response_length of together (\d+)", way)
+        told = re.fullmatch(r"data\.max_prompt_length and data\.max_response_length that add up to (\d+)", way)
         half = int(told[1]) // 2 if told else 0
         keys = f"data.max_prompt_length={half} data.max_response_length={half}" if told else way.partition(" (")[0]
         config = copy.deepcopy(composed)
@@ -347,7 +347,7 @@ def test_a_start_refuses_before_it_opens_a_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr("verl.trainer.run.untyped.this_machine", lambda: Machine(gpus=1, gpu_gib=23.5))
+    monkeypatch.setattr("verl.trainer.run.unset.this_machine", lambda: Machine(gpus=1, gpu_gib=23.5))
     monkeypatch.setattr(preflight, "check", lambda *args, **kwargs: None)
     with pytest.raises(ConfigError, match=r"GPU memory: training a policy of 8\.2 B"):
         launch.run(readme(models, "Qwen3-8B"), "classmate_cot")

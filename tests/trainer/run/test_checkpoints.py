@@ -126,8 +126,8 @@ def test_a_named_checkpoint_is_found_however_its_path_is_written(tmp_path: Path,
     [
         (None, "needs trainer.resume_from_path=RUN/global_step_N"),
         ("", "needs trainer.resume_from_path=RUN/global_step_N"),
-        ("run", "is no folder global_step_N"),
-        ("run/global_step_40", "is no folder global_step_N"),
+        ("run", "is not a folder global_step_N"),
+        ("run/global_step_40", "is not a folder global_step_N"),
         ("run/global_step_60", "has no whole shards"),
     ],
 )
@@ -163,7 +163,8 @@ def test_a_checkpoint_of_other_ranks_is_refused_with_a_number(
     if gpus * nodes == ranks:
         check_ranks(checkpoint, gpus_per_node=gpus, nodes=nodes)
         return
-    with pytest.raises(ConfigError, match=f"was saved by {ranks} ranks, this run has {gpus * nodes}; write") as refused:
+    said = f"was saved by {ranks} ranks, but this run has {gpus * nodes}; write"
+    with pytest.raises(ConfigError, match=said) as refused:
         check_ranks(checkpoint, gpus_per_node=gpus, nodes=nodes)
     message = str(refused.value)
     fitting = int(re.search(r"n_gpus_per_node=(\d+)", message)[1])  # type: ignore[index]
@@ -184,7 +185,7 @@ def test_a_start_refuses_other_ranks_whichever_way_it_resumes(tmp_path: Path) ->
     own = {"resume_mode": "auto", "resume_from_path": None, "default_local_dir": str(tmp_path / "run")}
     for way in (named, own):
         check_resume({"trainer": way | {"n_gpus_per_node": 2, "nnodes": 1}})
-        with pytest.raises(ConfigError, match=r"saved by 2 ranks, this run has 4; write trainer\.n_gpus_per_node=2"):
+        with pytest.raises(ConfigError, match=r"by 2 ranks, but this run has 4; write trainer\.n_gpus_per_node=2"):
             check_resume({"trainer": way | {"n_gpus_per_node": 4, "nnodes": 1}})
     fresh = {"resume_mode": "disable", "resume_from_path": None, "default_local_dir": str(tmp_path / "run")}
     check_resume({"trainer": fresh | {"n_gpus_per_node": 4, "nnodes": 1}})

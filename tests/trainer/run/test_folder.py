@@ -217,7 +217,7 @@ def test_a_run_goes_back_to_a_checkpoint_of_its_own(tmp_path):
 def test_a_checkpoint_of_another_run_needs_a_new_folder(tmp_path):
     other = run_until(tmp_path / "other", 7, 2, 4, 6)
     run_until(tmp_path / "run", 3, 2)
-    with pytest.raises(ConfigError, match=r"is of another run.*name a new folder"):
+    with pytest.raises(ConfigError, match=r"belongs to another run.*name a new folder"):
         from_checkpoint(tmp_path / "run", other.path / "global_step_4")
     for path in (tmp_path / "new", None):
         folder = from_checkpoint(path, other.path / "global_step_4")
@@ -235,7 +235,7 @@ def test_going_back_without_a_named_folder_takes_nothing(tmp_path):
 
 def test_a_checkpoint_that_is_not_there_leaves_no_folder(tmp_path):
     for path in (tmp_path / "run", None):
-        with pytest.raises(ConfigError, match="is no folder global_step_N"):
+        with pytest.raises(ConfigError, match="is not a folder global_step_N"):
             from_checkpoint(path, tmp_path / "global_step_2")
     assert list(tmp_path.iterdir()) == []
 

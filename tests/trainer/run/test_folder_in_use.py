@@ -157,7 +157,7 @@ def test_a_run_of_another_host_is_in_use_until_it_has_been_quiet(tmp_path, named
     path = tmp_path / "run" if named else None
     folder = RunFolder.open(config(path))
     of_another_host(folder, quiet_min=QUIET_MIN - 1)
-    with pytest.raises(ConfigError, match=f"in use by a process on elsewhere, or was .* start again {QUIET_MIN} min"):
+    with pytest.raises(ConfigError, match=f"a run on elsewhere, which wrote there .* start again {QUIET_MIN} min"):
         RunFolder.open(config(path))
     of_another_host(folder, quiet_min=QUIET_MIN + 1)
     again = RunFolder.open(config(path))

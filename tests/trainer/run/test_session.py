@@ -117,7 +117,7 @@ def test_a_run_keeps_the_day_of_its_first_start(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("text", ["2026-13-01", "yesterday", "20260101", "2026-1-1", ""])
 def test_what_is_no_day_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"reward_model\.chat_date: .* is no day; write for instance 2026-01-31"):
+    with pytest.raises(ConfigError, match=r"reward_model\.chat_date: .* is not a day; write for instance 2026-01-31"):
         from_mapping({"chat_date": text}, require_classmates=False)
 
 

@@ -209,7 +209,7 @@ def test_weights_beyond_a_machines_memory_are_refused(monkeypatch: pytest.Monkey
     config, there = reward({"backend": "hf", "replicas": 4}), run(device="cpu", rollout="hf")
     assert resource_plan.certain_memory_gib(there, config) == pytest.approx(3.0 * (5 + 4))
     monkeypatch.setattr(devices, "memory_gib", lambda: (26.0, 20.0))
-    with pytest.raises(ConfigError, match=r"27\.0 GiB, this machine has 26\.0"):
+    with pytest.raises(ConfigError, match=r"27\.0 GiB, but this machine has 26\.0"):
         check_memory(there, config)
     monkeypatch.setattr(devices, "memory_gib", lambda: (28.0, 1.0))
     check_memory(there, config)

@@ -275,8 +275,8 @@ def test_no_number_has_a_reason(reply: Any) -> None:
     of = manager(lambda **_: reply)
     scored = scored_row(RIGHT, answers("7", "8"), of)
     assert scored.main.outcome is Outcome.judge_error
-    assert "no finite number" in str(scored.main.error)
-    assert "no finite number" in str(scored.asked[0].continuations[0].error)
+    assert "not a finite number" in str(scored.main.error)
+    assert "not a finite number" in str(scored.asked[0].continuations[0].error)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rows as they are made: the policy answers, the classmates read its thought at once, the verifier scores both.
+"""Rows as they are made: the policy answers, the classmates read its CoT at once, the verifier scores both.
 
 Decision: all of it happens per row, as soon as that row's response is complete, so that the classmates work while the
 policy is still busy with longer answers. The reward is attached here, and upstream's reward workers have nothing to
@@ -34,7 +34,7 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
     """Whether the trainer has the rows read (schedule `batched`); set by the trainer."""
 
     read_beside: bool = False
-    """Whether training rows are read while the trainer goes on, which takes their `rewards`; set by the trainer."""
+    """Whether training rows are read while the trainer goes on, which later asks for `rewards`; set by the trainer."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -60,7 +60,7 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
         return found
 
     def wait_for_rows(self, timeout_s: float) -> None:
-        """Waits until what is under way is made, at most so long.
+        """Waits until the rows under way are made, at most `timeout_s` seconds.
 
         Raises:
             RuntimeError: a process that makes rows has died.

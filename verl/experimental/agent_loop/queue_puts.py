@@ -1,8 +1,9 @@
-"""Rows on their way into upstream's queue: put together, as many as have come while the last put was under way.
+"""Rows on their way into upstream's queue, many in one put.
 
-Decision: upstream puts each row by itself, with three requests to other processes, about as much work as making the
-row. Nobody waits for company here: the first row is put at once, and those that come meanwhile go together, as columns
-that are not wrapped value by value. A put that fails is made again row by row, so that one bad row spoils no other.
+Decision: upstream puts each row by itself, with three requests to other processes. That is about as much work as making
+the row. Here the first row is put at once. Rows that come while a put is under way go together in the next one, as
+columns whose values are not wrapped one by one. A put that fails is repeated row by row, so that one bad row spoils no
+other.
 
     >>> agent_loop_tq.tq = PutsTogether(transfer_queue)
     >>> agent_loop_tq.list_of_dict_to_tensordict = list          # rows stay rows until they are put

@@ -1,4 +1,4 @@
-"""The loop of one row: the policy answers in one turn, and the classmates read its thought at once.
+"""The loop of one row: the policy answers in one turn, and the classmates read its CoT at once.
 
 Decision: the turn is upstream's; ours puts the row's seed before it, and the reading behind it.
 
@@ -38,7 +38,7 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
         self._sends_seed = sends_seed(self.rollout_config.name, deterministic=this_run(self.config).deterministic)
 
     async def ct_build_initial_tokens(self, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[int]:
-        """Upstream's tokens of a prompt; of one without tools or media, tokenized once for all answers to it."""
+        """Upstream's tokens of a prompt. One without tools or media is tokenized once for all answers to it."""
         upstream = super().ct_build_initial_tokens
         media = ("tools", "images", "videos", "audios")
         if args or any(kwargs.get(name) for name in media):
@@ -61,8 +61,9 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
         """One response of the policy, what the classmates make of its CoT, and the reward.
 
-        With the schedule `batched` the response, and what those classmates say that need not wait: the trainer asks
-        the others when the policy sleeps, and scores. Where rows are read beside the log-probs, the response alone.
+        With the schedule `batched` it is the response and the answers of classmates that need not wait. The trainer
+        asks the others while the policy sleeps, and scores. Where rows are read beside the log-probs, it is the
+        response alone.
 
         Args:
             sampling_params: upstream's, to which the row's seed is added for engines that are to draw from it.

@@ -122,7 +122,7 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
             raise
 
     async def _agent_loop_postprocess(self, output: Any, validate: bool, **kwargs: Any) -> None:
-        """Upstream's, after the classmates have read what another loop than ours has made.
+        """Upstream's, after the classmates have read the row of a loop that is not ours.
 
         Raises:
             ConfigError: it made several trajectories of one row, or none.
@@ -130,8 +130,8 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         if isinstance(output, list):
             if len(output) != 1:
                 raise ConfigError(
-                    f"the agent loop of {kwargs['data_source']} made {len(output)} trajectories of one row, and "
-                    "classmates read one; name another in the data's column agent_name"
+                    f"the agent loop of {kwargs['data_source']} made {len(output)} trajectories of one row, but "
+                    "classmates read exactly one; name another agent loop in the data's column agent_name"
                 )
             output = output[0]
         if kwargs["read_beside"]:

@@ -34,7 +34,8 @@ class ForkServer:
 
     @classmethod
     def start(cls, env_vars: Mapping[str, str]) -> "ForkServer":
-        """Starts the server and returns at once: who asks before its imports are done is answered after them.
+        """Starts the server and returns at once. Requests that come before its imports are done are answered after
+        them.
 
         Args:
             env_vars: environment variables of all workers, which libraries may read while they are imported.

@@ -120,7 +120,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except Stopped as stopped:
-        say(f"stopped by {stopped}; the servers are down and their entries are out")
+        say(f"stopped by {stopped}; the servers have ended and their entries are removed")
         return 128 + stopped.number
     raise AssertionError("host ends by an exception")
 

@@ -76,16 +76,16 @@ def _parser() -> argparse.ArgumentParser:
         prog="host_classmate_model.sh",
         description="Hosts classmates: one OpenAI-compatible server per model, entered in a file that runs read. Stays "
         "in the foreground; Ctrl-C ends the servers and takes their entries out again.",
-        epilog=f"Without MODEL: the classmates of the run config --config-name (default {CONFIG_NAME}), as changed by "
-        "key=value arguments. A run uses a hosted classmate by itself when both name it alike.",
+        epilog=f"Without MODEL it hosts the classmates of the run config --config-name (default {CONFIG_NAME}), as "
+        "changed by key=value arguments. A run uses a hosted classmate by itself if both give it the same name.",
     )
     parser.add_argument("arguments", nargs="*", metavar="MODEL | key=value", help="folders, hub names; Hydra overrides")
     parser.add_argument("--config-name", default=CONFIG_NAME, metavar="CONFIG", help="run config, see above")
     parser.add_argument("--backend", choices=("auto", "vllm", "hf"), default="auto", help="default: vllm if it can run")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--outward-host", metavar="NAME", help="this machine's name for other machines")
+    parser.add_argument("--outward-host", metavar="NAME", help="name by which other machines reach this one")
     parser.add_argument(
-        "--port", type=int, help=f"of the first server, the next follow (default: free, {FIRST_PORT} up)"
+        "--port", type=int, help=f"of the first server; the others take the next ones (default: free, {FIRST_PORT} up)"
     )
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="default: the one that the run config names")
     parser.add_argument("--max-model-len", type=int, metavar="N", help="most tokens of prompt and answer together")
@@ -102,7 +102,7 @@ def _models_and_mapping(asked: argparse.Namespace) -> tuple[tuple[str, ...], Pat
     models = tuple(word for word in asked.arguments if word not in overrides)
     idle = [*overrides, *(["--config-name"] if asked.config_name != CONFIG_NAME else [])]
     if models and asked.mapping and idle:
-        raise ConfigError(f"{idle[0]}: with models and --mapping nothing of a run config is used; leave it out")
+        raise ConfigError(f"{idle[0]}: no run config is read when models and --mapping are given; leave it out")
     in_config, mapping = configured(asked.config_name, overrides)
     models = tuple(dict.fromkeys(canonical_name(model) for model in models or in_config))
     if not models:

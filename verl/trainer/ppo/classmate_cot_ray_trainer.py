@@ -188,7 +188,8 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         self._startup.show()
 
     def step(self, metrics: dict, timing_raw: dict) -> KVBatchMeta:
-        """Upstream's step, which calls what stands from here to `_update_actor`; remembered until it is saved."""
+        """Upstream's step, which calls the methods from here to `_update_actor`; its batch is kept until it is
+        saved."""
         batch = super().step(metrics, timing_raw)
         self._trained = (batch, metrics)
         return batch
@@ -256,7 +257,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
     # A step: what it leaves behind.
 
     def _save_checkpoint(self) -> None:
-        """Upstream's save while the engines sleep, of a step that is written down: a resumed run misses no line."""
+        """Upstream's save, while the engines sleep. The step is written down first, so a resumed run misses no line."""
         if self._frozen_policy is not None:
             self._frozen_policy.check()
         assert self._trained is not None, "only what was trained is saved"

@@ -58,9 +58,9 @@ def narrow_masks(
 ) -> dict[str, list[torch.Tensor]]:
     """`response_mask` and `loss_mask` (R,) per row, narrowed to the tokens that the loss counts.
 
-    Upstream takes the loss over `response_mask` and divides by the number of tokens in `loss_mask`, which must not be
-    0 in any mini-batch: where so many rows have nothing to count that they could fill one, each of them keeps one
-    token in the divisor. The loss of such rows is 0 either way.
+    Upstream takes the loss over `response_mask` and divides it by the number of tokens in `loss_mask`, which must not
+    be 0 in any mini-batch. If the rows with nothing to count could fill a mini-batch, each of them keeps one token in
+    the divisor. The loss of such rows is 0 either way.
 
     Args:
         response_masks: 1 on the policy's tokens.

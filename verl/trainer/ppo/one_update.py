@@ -124,8 +124,8 @@ def _agreement_sums(own: torch.Tensor, engine: torch.Tensor, *, ranks: int) -> d
 
 
 def take_agreement(metrics: dict[str, Any], *, prefix: str) -> None:
-    """Makes, in place, what upstream's first pass tells of the sums that the update has left: the entropy of rows that
-    have tokens, and the metrics of `calculate_debug_metrics`.
+    """Turns the sums that the update has left, in place, into the metrics of upstream's first pass: the entropy of rows
+    that have tokens, and the metrics of `calculate_debug_metrics`.
 
     Args:
         metrics: of the update.

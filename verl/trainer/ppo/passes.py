@@ -70,7 +70,7 @@ def goes_straight_on(config: DictConfig, step: int, total_steps: int) -> bool:
 
 @contextlib.contextmanager
 def as_of_next_step(trainer: Any) -> Iterator[None]:
-    """What is handed out within belongs to the step after `trainer.global_steps`."""
+    """Prompts that are handed out in the block belong to the step after `trainer.global_steps`."""
     trainer.global_steps += 1
     SkipManager.set_step(trainer.global_steps)
     try:

@@ -86,7 +86,7 @@ def open_run(config: DictConfig, given: Given, *, with_classmates: bool) -> Open
     """Fills the config in, reads it, and opens its run folder.
 
     Args:
-        config: of the run; keys that nobody typed get their values.
+        config: of the run; keys that are not set get their values.
         given: keywords of the trainer.
         with_classmates: whether classmates read training rows.
 
@@ -199,7 +199,7 @@ def frozen_policy(reward: ClassmateRewardModelConfig, folder: RunFolder, console
         if one.weights == "policy_start":
             guard = FrozenWeights(one.model, record=folder.path / "self_play_weights.json")
             if not guard.known:
-                console.line(f"self-play    the files of {one.model} are not here: their hash is not checked")
+                console.line(f"self-play    the files of {one.model} are not on this machine: no hash is checked")
     return guard
 
 

@@ -139,10 +139,11 @@ class StepRecorder:
 
 
 def save_and_prune(save: Callable[[], None], *, trainer: DictConfig, folder: Path, step: int) -> None:
-    """Upstream's save between two removals of ours: there are never more than are kept, and always a whole one.
+    """Upstream's save, with our removal of older checkpoints before and after it.
 
-    Upstream itself removes nothing: it would leave `data.pt`, forget what earlier starts have saved and, where one is
-    kept, remove it before the next is whole.
+    There are never more checkpoints than are to be kept, and always a whole one. Upstream's own removal is off: it
+    would leave `data.pt`, forget what earlier starts have saved and, if one checkpoint is kept, remove it before the
+    next one is whole.
 
     Args:
         save: upstream's.

@@ -36,7 +36,7 @@ def check_agents(config: Mapping[str, Any]) -> None:
     for name, where in used.items():
         if name not in known:
             raise ConfigError(
-                f"{where} names the agent loop {name!r}, which is not there; write one of {', '.join(known)}, or "
+                f"{where} names the agent loop {name!r}, which is not registered; write one of {', '.join(known)}, or "
                 "register it in a file that actor_rollout_ref.rollout.agent.agent_loop_config_path names"
             )
     if "tool_agent" in used and not tools:

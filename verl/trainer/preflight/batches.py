@@ -19,7 +19,7 @@ _SHARE = "actor_rollout_ref.rollout.gpu_memory_utilization"
 
 
 def check_sequence_parallel(config: Mapping[str, Any]) -> None:
-    """Ulysses splits sequences over ranks; upstream joins them in flash-attention only.
+    """With Ulysses each rank gets a piece of every sequence; upstream joins the pieces in flash-attention only.
 
     With any other attention each rank would attend to its own piece of a sequence, without an error.
 
@@ -43,8 +43,8 @@ def check_sequence_parallel(config: Mapping[str, Any]) -> None:
             attention = "sdpa"
         if not attention.startswith("flash_attention"):
             raise ConfigError(
-                f"{key}={width} needs flash-attention, here is {attention}: each rank would see its own piece of a "
-                f"sequence only; write {key}=1"
+                f"{key}={width} needs flash-attention, but attention here is {attention}, with which each rank would "
+                f"see only its own piece of a sequence; write {key}=1"
             )
         if not model.get("use_remove_padding"):
             raise ConfigError(
@@ -63,7 +63,7 @@ def sequence_parallel(trained: Mapping[str, Any]) -> int:
 
 
 def check_engine_settings(config: Mapping[str, Any]) -> None:
-    """What the policy's engine and batches that grow by tokens have room for.
+    """The policy's engine, and batches that are filled by tokens, have room for the longest row.
 
     Raises:
         ConfigError: naming the key and what to write instead.
@@ -71,14 +71,15 @@ def check_engine_settings(config: Mapping[str, Any]) -> None:
     share = value_at(config, _SHARE)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise ConfigError(
-            f"{_SHARE}={share} is no part of a GPU; write {_SHARE}=0.5, or another between 0 and 1, or null"
+            f"{_SHARE}={share} is not a share of a GPU's memory; write {_SHARE}=0.5, another number between 0 and 1, "
+            "or null"
         )
     data, nodes = config["data"], config["actor_rollout_ref"]
     row = data["max_prompt_length"] + data["max_response_length"]
     key = "actor_rollout_ref.rollout.max_model_len"
     if (limit := nodes["rollout"]["max_model_len"]) is not None and limit < row:
         raise ConfigError(
-            f"{key}={limit} does not hold data.max_prompt_length + data.max_response_length = {row} tokens; write "
+            f"{key}={limit} is less than data.max_prompt_length + data.max_response_length = {row} tokens; write "
             f"{key}={row}, or null"
         )
     critic = config["critic"] if has_critic(config) else {}
@@ -96,7 +97,7 @@ def check_engine_settings(config: Mapping[str, Any]) -> None:
         needed = -(-row // width)
         if is_used and node.get(switch) and (type(tokens) is not int or tokens < needed):
             raise ConfigError(
-                f"{key}={tokens} does not hold the longest row, {needed} tokens on a GPU (data.max_prompt_length + "
+                f"{key}={tokens} is less than the longest row, {needed} tokens on a GPU (data.max_prompt_length + "
                 f"data.max_response_length); write {key}={needed} or more"
             )
 
@@ -119,7 +120,7 @@ def check_batch_sizes(config: Mapping[str, Any]) -> None:
 
 
 def _check_ranks_share_rows(config: Mapping[str, Any]) -> None:
-    """As upstream asserts, in words of its own: every rank gets as many rows."""
+    """Every rank gets the same number of rows, as upstream asserts later with a message of its own."""
     nodes = config["actor_rollout_ref"]
     rollouts, ranks = nodes["rollout"]["n"], trainer_gpus(config)
     step = prompts_that_split(ranks, rollouts)
@@ -131,16 +132,19 @@ def _check_ranks_share_rows(config: Mapping[str, Any]) -> None:
     for key, size, pieces in sizes:
         if size * rollouts % pieces:
             raise ConfigError(
-                f"{key}={size} x actor_rollout_ref.rollout.n={rollouts} = {size * rollouts} rows do not split over "
-                f"{pieces} ranks; write {key}={max(size - size % step, step)}, or another multiple of {step}"
+                f"{key}={size} x actor_rollout_ref.rollout.n={rollouts} = {size * rollouts} rows cannot be divided "
+                f"evenly among {pieces} ranks; write {key}={max(size - size % step, step)}, or another multiple of "
+                f"{step}"
             )
 
 
 def check_rows(config: Mapping[str, Any]) -> None:
-    """The data have a batch that splits over the ranks, and a mini-batch; behind `check_batch_sizes`.
+    """The data suffice for a mini-batch, and for a batch that is divided evenly among the ranks.
+
+    Comes after `check_batch_sizes`.
 
     Raises:
-        ConfigError: with what would go.
+        ConfigError: with sizes that are possible.
     """
     rows = None
     # What is wrong with the files is told by their own check.
@@ -156,8 +160,9 @@ def check_rows(config: Mapping[str, Any]) -> None:
         nodes = "" if config["trainer"]["nnodes"] == 1 else " trainer.nnodes=1"
         more = -(-rollout["n"] // ranks) * ranks
         raise ConfigError(
-            f"data.train_files has {rows} rows, of which no batch x actor_rollout_ref.rollout.n={rollout['n']} splits "
-            f"over {ranks} ranks; write actor_rollout_ref.rollout.n={more} or trainer.n_gpus_per_node={fewer}{nodes}"
+            f"data.train_files has {rows} rows, and no batch of {rows} prompts or fewer, times "
+            f"actor_rollout_ref.rollout.n={rollout['n']}, can be divided evenly among {ranks} ranks; write "
+            f"actor_rollout_ref.rollout.n={more} or trainer.n_gpus_per_node={fewer}{nodes}"
         )
     mini, batch = actor["ppo_mini_batch_size"], config["data"]["train_batch_size"]
     if rows < batch and config["data"]["train_max_samples"] <= 0:

@@ -26,8 +26,8 @@ def custom_scale(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) 
     if function is None:
         if reward.custom_reward_range is not None:
             raise ConfigError(
-                "reward_model.custom_reward_range is that of a function of yours, and none is named; write "
-                "reward.custom_reward_function.path=FILE.py, or leave it out"
+                "reward_model.custom_reward_range is for a reward function of your own, but none is named; write "
+                "reward.custom_reward_function.path=FILE.py, or leave custom_reward_range out"
             )
         return None
     own = RewardScale.of_function(function, reward.custom_reward_range)
@@ -54,12 +54,12 @@ def _check_threshold(name: str, given: Mapping[str, Any], scale: RewardScale) ->
     if not low <= threshold <= high:
         raise ConfigError(
             f"{name} is {threshold:g}, outside the range of its scores, {low:g} to {high:g}, so that all answers or "
-            "none would count as correct; write a number in it"
+            "none would count as correct; write a number in that range"
         )
 
 
 def check_custom_scale(scale: RewardScale, reward: ClassmateRewardModelConfig) -> None:
-    """What a function of the user's is asked for, its scores tell.
+    """The scores of the user's function have the lowest value and the threshold that the options ask for.
 
     Raises:
         ConfigError: naming the key.
@@ -67,24 +67,25 @@ def check_custom_scale(scale: RewardScale, reward: ClassmateRewardModelConfig) -
     shown, node = reward.classmate_cot_reward_configs, "reward_model.classmate_cot_reward_configs"
     if shown.unfinished_main_score == "lowest" and scale.lowest is None:
         raise ConfigError(
-            f"reward.custom_reward_function: its scores, to {scale.direction}, have no lowest reward for rows without "
-            f"an answer; write reward_model.custom_reward_range=[LOW,HIGH], or {node}.unfinished_main_score=exclude"
+            f"reward.custom_reward_function: rows without an answer get the lowest reward, but its scores (direction: "
+            f"{scale.direction}) have none; write reward_model.custom_reward_range=[LOW,HIGH], or "
+            f"{node}.unfinished_main_score=exclude"
         )
     if math.isnan(scale.threshold) and shown.main_correct_threshold is None and shown.tests_main_answer:
         raise ConfigError(
-            f"{node}.main_correct_threshold: the scores of reward.custom_reward_function have no middle, from which an "
-            "answer would count as correct; write one, or use_classmate_main_cond=always"
+            f"{node}.main_correct_threshold: the range of reward.custom_reward_function has no middle to serve as the "
+            "threshold of a correct answer; write a threshold, or use_classmate_main_cond=always"
         )
 
 
 def custom_reward_notes(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> list[str]:
-    """A line for a person where the range of a function's scores is nobody's word."""
+    """A line for a person where neither the config nor the function states the range of its scores."""
     function = _custom_function(config)
     if function is None or declares_range(function, reward.custom_reward_range):
         return []
     return [
-        "warning: the range of reward.custom_reward_function is not known and taken as 0 to 1, of which a row without "
-        "an answer gets 0; write reward_model.custom_reward_range=[LOW,HIGH], or give the function reward_range"
+        "warning: the range of reward.custom_reward_function is not known; 0 to 1 is assumed, and a row without an "
+        "answer gets 0; write reward_model.custom_reward_range=[LOW,HIGH], or give the function reward_range"
     ]
 
 
@@ -105,8 +106,8 @@ def _custom_function(config: Mapping[str, Any]) -> Any:
         ) from error
     if not callable(function):
         raise ConfigError(
-            f"reward.custom_reward_function.path={path}: {name} is {function!r:.100}, no function; name one by "
-            "reward.custom_reward_function.name=NAME"
+            f"reward.custom_reward_function.path={path}: {name} is {function!r:.100}, which is not a function; name "
+            "one by reward.custom_reward_function.name=NAME"
         )
     _check_signature(function, path, name, dict(node.get("reward_kwargs") or {}))
     return function

@@ -55,7 +55,9 @@ def check_gpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, av
     if available >= needed:
         return
     if needed == own:
-        raise ConfigError(f"the trainer asks for {own} GPUs, Ray has {available:g}; write trainer.n_gpus_per_node=...")
+        raise ConfigError(
+            f"the trainer asks for {own} GPUs, but Ray has {available:g}; write trainer.n_gpus_per_node=..."
+        )
     fewer = f"trainer.n_gpus_per_node={int(available) - needed + own} or " if available > needed - own else ""
     raise ConfigError(
         f"the trainer takes {own} GPUs and dedicated classmates {needed - own} more, but there are {available:g}; "
@@ -97,10 +99,10 @@ def _check_gpu_memory(config: Mapping[str, Any], reward: ClassmateRewardModelCon
 
 
 def check_schedule(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
-    """Upstream's filter of groups looks at rewards while rows are still written.
+    """Upstream's filter of groups needs rewards while rows are still written.
 
     Raises:
-        ConfigError: for the schedule `batched`, which has none by then.
+        ConfigError: for the schedule `batched`, which has no rewards by then.
     """
     filters = config["algorithm"].get("filter_groups") or {}
     if filters.get("enable") and taking_turns(reward, resolved_schedule(config, reward)):
@@ -111,7 +113,7 @@ def check_schedule(config: Mapping[str, Any], reward: ClassmateRewardModelConfig
 
 
 def check_memory(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
-    """Weights that alone exceed a machine's memory; what may be tight is only warned of, in the plan.
+    """The weights alone fit into the machine's memory. Of memory that may be tight the plan only warns.
 
     Raises:
         ConfigError: with both numbers.
@@ -121,7 +123,7 @@ def check_memory(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) 
     needed, (total, _) = certain_memory_gib(config, reward), memory_gib()
     if needed > total:
         raise ConfigError(
-            f"the weights of policy and classmates alone take {needed:.1f} GiB, this machine has {total:.1f}; take "
+            f"the weights of policy and classmates alone take {needed:.1f} GiB, but this machine has {total:.1f}; take "
             "smaller models, fewer classmates, or reward_model.classmate_replicas=1"
         )
 
@@ -135,6 +137,6 @@ def check_ray_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig
     needed = needed_ray_cpus(config, reward)
     if available is not None and available < needed:
         raise ConfigError(
-            f"Ray has {available:g} logical CPUs, this run asks for {needed}; write ray_kwargs.ray_init.num_cpus="
+            f"Ray has {available:g} logical CPUs, but this run asks for {needed}; write ray_kwargs.ray_init.num_cpus="
             f"{needed} or more (logical: it may exceed the cores)"
         )

@@ -62,7 +62,7 @@ def check_judges(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, 
 
 
 def check_threshold(source: str, reward: ClassmateRewardModelConfig) -> None:
-    """A score without a threshold of its own gets one from the config, where an option asks for it.
+    """The config gives a threshold for scores that have none, where an option asks for one.
 
     Raises:
         ConfigError: naming the key.
@@ -71,7 +71,7 @@ def check_threshold(source: str, reward: ClassmateRewardModelConfig) -> None:
     has_none = verifier.main_correct_threshold != verifier.main_correct_threshold
     if has_none and shown.tests_main_answer and shown.main_correct_threshold is None:
         raise ConfigError(
-            f"{_REWARD}.main_correct_threshold: {source} has no score from which an answer counts as correct; write "
+            f"{_REWARD}.main_correct_threshold: the verifier of {source} has no threshold of a correct answer; write "
             "one, or use_classmate_main_cond=always"
         )
 
@@ -88,11 +88,11 @@ def _checked(source: str, reward: ClassmateRewardModelConfig, validate: bool) ->
     if spec is None:
         key = f"reward_model.llm_judge_backend_type={how if in_words else 'hf_scoring'}"
         others = " (or another back end: tinker, vllm, hf)" if in_words else ""
-        raise ConfigError(f"data source {source} is scored by a judge, and none is configured; write {key}{others}")
+        raise ConfigError(f"data source {source} is scored by a judge, but no judge is configured; write {key}{others}")
     key = f"reward_model.{spec.role}_backend_type={spec.backend}"
     if in_words and spec.scoring:
         raise ConfigError(
-            f"{key} is a reward model, which cannot answer the questions of data source {source}; write openai, "
+            f"{key} is a reward model, but data source {source} needs a judge that answers in words; write openai, "
             "tinker, vllm or hf"
         )
     if not in_words and not spec.scoring:
@@ -122,9 +122,7 @@ def check_judge(spec: JudgeSpec, reward: ClassmateRewardModelConfig, *, determin
         check_model(key, spec.model, trust_remote_code=trust)
         tokenizer = load_tokenizer(key, spec.model, trust_remote_code=trust)
         if not tokenizer.chat_template:
-            raise ConfigError(
-                f"{key}={spec.model} has no chat template, in which it would be asked; name another model"
-            )
+            raise ConfigError(f"{key}={spec.model} has no chat template, so it cannot be asked; name another model")
         limit = position_limit(spec.model)
         if limit is not None and limit < reward.llm_judge_max_context:
             raise ConfigError(

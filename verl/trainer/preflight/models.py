@@ -72,7 +72,7 @@ def _check_folder(key: str, path: str, folder: Path, trust_remote_code: bool) ->
     if kind not in CONFIG_MAPPING and not trust_remote_code:
         raise ConfigError(
             f"{key}={path}: transformers does not know model_type={kind!r}; name a model of a known type (code that "
-            "comes with a model is not run, but for classmates with reward_model.classmate_trust_remote_code=true)"
+            "comes with a model is run only for classmates, with reward_model.classmate_trust_remote_code=true)"
         )
     if not any(next(folder.glob(pattern), None) for pattern in _WEIGHTS):
         raise ConfigError(f"{key}={path} holds no weights (*.safetensors); save or download the model again")
@@ -121,7 +121,7 @@ def _check_hub_model(key: str, name: str) -> None:
 
 
 def check_context(key: str, path: str, needed: int, *, prompt: int, response: int, classmate: bool = False) -> None:
-    """A local model that reads as many tokens as the longest row needs.
+    """The model, if it is local, reads as many tokens as the longest row needs.
 
     Args:
         key: where `path` was configured.
@@ -137,7 +137,7 @@ def check_context(key: str, path: str, needed: int, *, prompt: int, response: in
     limit = position_limit(path)
     if limit is None or needed <= limit:
         return
-    message = f"{key}={path} reads at most {limit} tokens, rows need up to {needed}; "
+    message = f"{key}={path} reads at most {limit} tokens, but rows need up to {needed}; "
     room = limit - (needed - prompt - response)
     ways = []
     if room > prompt:
@@ -146,7 +146,7 @@ def check_context(key: str, path: str, needed: int, *, prompt: int, response: in
         ways.append(f"write data.max_prompt_length={room // 2} data.max_response_length={room - room // 2}")
     if classmate:
         settings = "reward_model.classmate_generation_configs"
-        ways.append(f"write {settings}.max_model_len={limit}, and longer rows are left out with a count")
+        ways.append(f"write {settings}.max_model_len={limit} (longer rows are then left out, and counted)")
     raise ConfigError(message + ", or ".join(ways or ["take a model that reads more"]))
 
 
@@ -224,20 +224,20 @@ def check_server(key: str, path: str, tokenizer: Any, needed: int, *, mapping_fi
     except ConnectionError as error:
         raise ConfigError(f"{where} {error}; {cure}") from error
     except (TypeError, KeyError, IndexError, AttributeError) as error:
-        raise ConfigError(f"{where} sends something else than completions; {cure}") from error
+        raise ConfigError(f"{where} answers with something else than completions; {cure}") from error
     if not isinstance(answer, list):
         raise ConfigError(f"{where} sends no token ids; it must know return_token_ids, as vLLM 0.10.2 and newer do")
     ours = tokenizer(_PROBE, add_special_tokens=False)["input_ids"]
     if theirs is not None and theirs != ours:
         raise ConfigError(
-            f"{where} has another tokenizer than {path}; serve the same model there, or name in the config the one "
-            "that is served"
+            f"{where} has another tokenizer than {path}; serve the same model there, or name the served model in the "
+            "config"
         )
     limit = card.get("max_model_len")
     if isinstance(limit, int) and limit < needed:
         raise ConfigError(
-            f"{where} reads at most {limit} tokens, rows need up to {needed}: start it with --max-model-len {needed}, "
-            "or lower data.max_prompt_length, data.max_response_length or "
+            f"{where} reads at most {limit} tokens, but rows need up to {needed}; start it with --max-model-len "
+            f"{needed}, or lower data.max_prompt_length, data.max_response_length or "
             "reward_model.classmate_generation_configs.max_new_tokens"
         )
 
@@ -278,7 +278,7 @@ def check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) 
 
 
 def check_live_context(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, needed: int) -> None:
-    """With live self-play the policy's own engines read question, thought and the classmate's answer.
+    """With live self-play the policy's own engines read question, CoT and the classmate's answer.
 
     Raises:
         ConfigError: with the number to write.
@@ -286,6 +286,6 @@ def check_live_context(config: Mapping[str, Any], reward: ClassmateRewardModelCo
     limit = config["actor_rollout_ref"]["rollout"]["max_model_len"]
     if reward.live_classmate is not None and limit is not None and limit < needed:
         raise ConfigError(
-            f"actor_rollout_ref.rollout.max_model_len={limit} does not hold prompt, response and the classmate's "
-            f"tokens of self_play=live; write actor_rollout_ref.rollout.max_model_len={needed}, or null"
+            f"actor_rollout_ref.rollout.max_model_len={limit} has no room for prompt, response and, with "
+            f"self_play=live, the classmate's answer; write actor_rollout_ref.rollout.max_model_len={needed}, or null"
         )

@@ -1,7 +1,7 @@
 """Whether the prompts of the data fit `data.max_prompt_length`.
 
-Decision: lengths are counted only until a batch of prompts fits (one for validation), since those that do not are left
-out later with a count.
+Decision: lengths are counted only until a batch of prompts fits (one prompt for validation). Prompts that do not fit
+are left out later, and counted.
 
     >>> check_prompt_lengths(config["data"], tokenizer)           # raises ConfigError
 """
@@ -16,9 +16,9 @@ from verl.trainer.preflight.tables import column_values, open_table
 
 
 def count_fitting(data: Mapping[str, Any], tokenizer: Callable[[], Any], *, most: int) -> int | None:
-    """Training prompts of `count_rows` that are not left out as too long; counted up to `most`.
+    """Number of training prompts of `count_rows` that are not left out as too long; counted up to `most`.
 
-    Where that is not certain (the policy's tokenizer is not to be had, or rows are a sample), fewer.
+    The number is too small where it is not certain: without the policy's tokenizer, or if the rows are a sample.
 
     Args:
         data: the node `data`.
@@ -46,7 +46,7 @@ def count_fitting(data: Mapping[str, Any], tokenizer: Callable[[], Any], *, most
 
 
 def check_prompt_lengths(data: Mapping[str, Any], tokenizer: Any) -> None:
-    """A batch of prompts fits, of validation one; with `data.filter_overlong_prompts=false` all of them do.
+    """A batch of prompts fits, for validation one prompt; with `data.filter_overlong_prompts=false` all prompts do.
 
     Args:
         data: the node `data`.
@@ -92,10 +92,10 @@ def _check_lengths(data: Mapping[str, Any], key: str, lengths: Iterator[int], ne
 
 
 def token_lengths(data: Mapping[str, Any], names: list[str], tokenizer: Any) -> Iterator[int]:
-    """Length of each prompt in tokens, as upstream counts it; it too skips those that the chat template refuses.
+    """Length of each prompt in tokens, as upstream counts it; prompts that the chat template refuses are skipped.
 
     Raises:
-        ConfigError: when it refuses all of them.
+        ConfigError: the template refuses all of them.
     """
     arguments = dict(data["apply_chat_template_kwargs"] or {})
     seen, refusal = 0, None

@@ -74,7 +74,7 @@ def check_supported(config: Mapping[str, Any], run: RunConfig) -> None:
             raise ConfigError(f"{key}={value} is not supported here; write one of: {', '.join(map(str, supported))}")
     if run.algorithm.adv_estimator == "remax" and config["algorithm"]["filter_groups"]["enable"]:
         raise ConfigError(
-            "algorithm.filter_groups.enable=true filters by groups, which remax does not have; write false, or "
+            "algorithm.filter_groups.enable=true filters groups, but remax has none; write false, or "
             "algorithm.adv_estimator=rloo"
         )
     backends = [("actor_rollout_ref.rollout.name", run.policy_engine)]
@@ -90,7 +90,7 @@ def check_supported(config: Mapping[str, Any], run: RunConfig) -> None:
 
 
 def check_lora(config: Mapping[str, Any]) -> None:
-    """The embedded engine takes whole weights, and would only say so when the first ones are sent.
+    """The embedded engine takes whole weights, and would refuse adapters only when the first ones are sent.
 
     Raises:
         ConfigError: naming the key that merges them.
@@ -99,8 +99,8 @@ def check_lora(config: Mapping[str, Any]) -> None:
     lora, rank = policy["model"].get("lora") or {}, policy["model"].get("lora_rank") or 0
     if rank and policy["rollout"]["name"] == "hf" and not lora.get("merge"):
         raise ConfigError(
-            f"actor_rollout_ref.model.lora_rank={rank} sends adapters, and the engine hf takes merged weights; write "
-            "actor_rollout_ref.model.lora.merge=true too"
+            f"actor_rollout_ref.model.lora_rank={rank} trains adapters, but the engine hf needs them merged into the "
+            "weights; write actor_rollout_ref.model.lora.merge=true too"
         )
 
 
@@ -129,11 +129,14 @@ def check_debug(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
     ]
     for refused, key, instead in refusals:
         if refused:
-            raise ConfigError(f"debug=true runs everything in one process, step by step; write {key}={instead}")
+            raise ConfigError(
+                f"{key} is not possible with debug=true, which runs everything in one process, step by step; write "
+                f"{key}={instead}"
+            )
 
 
 def check_resume(config: Mapping[str, Any]) -> None:
-    """The checkpoint that the user names, which upstream would look for when all models are loaded.
+    """The checkpoint that the user names is there; upstream would look for it only when all models are loaded.
 
     Raises:
         ConfigError: naming the key and what to write instead.
@@ -144,13 +147,13 @@ def check_resume(config: Mapping[str, Any]) -> None:
         check_ranks(checkpoint, gpus_per_node=trainer["n_gpus_per_node"], nodes=trainer["nnodes"])
     if trainer["resume_from_path"] and trainer["resume_mode"] != "resume_path":
         raise ConfigError(
-            f"trainer.resume_from_path={trainer['resume_from_path']} is read with trainer.resume_mode=resume_path "
-            "only; write both, or neither"
+            f"trainer.resume_from_path={trainer['resume_from_path']} has an effect only with "
+            "trainer.resume_mode=resume_path; write both, or neither"
         )
 
 
 def _own_checkpoint(trainer: Mapping[str, Any]) -> Path | None:
-    """Where the run in the folder that the user names goes on."""
+    """The checkpoint at which the run in the folder that the user names goes on."""
     named = trainer["default_local_dir"]
     if trainer["resume_mode"] != "auto" or named is None:
         return None
@@ -171,7 +174,7 @@ def check_counts(config: Mapping[str, Any]) -> None:
 
 
 def check_names(config: Mapping[str, Any]) -> None:
-    """What run folder and loggers are called.
+    """The names of run folder and loggers are texts.
 
     Raises:
         ConfigError: naming the key.

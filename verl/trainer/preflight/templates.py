@@ -1,8 +1,8 @@
 """Whether the chat templates of policy and classmates take the chats of the data, and what a user is told of them.
 
 Decision: templates are tried, on rows of the real files: one of each sequence of roles that occurs, and the first few.
-A template that refuses would otherwise cost its rows one by one, deep inside the run; one that leaves a turn out
-without a word, the run itself: nobody would be asked the question.
+A template that refuses would otherwise cost its rows one by one, deep inside the run. One that leaves a turn out
+without a word would cost the run itself: nobody would be asked the question.
 
     >>> check_templates(config, reward_config)             # raises ConfigError
     >>> template_notes(config, reward_config, chat_date="2026-11-22")
@@ -55,7 +55,7 @@ def policy_tokenizer(config: Mapping[str, Any], reward: ClassmateRewardModelConf
 
 
 def check_templates(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
-    """Every template takes the chats of the data, whole, and the policy's leaves room for a thought.
+    """Every template takes the chats of the data, whole, and the policy's leaves room for a CoT.
 
     Raises:
         ConfigError: naming model, file and row.
@@ -140,8 +140,8 @@ def _check_policy(policy: _Reader, chat: Chat, data: Mapping[str, Any], reward: 
         key = "reward_model.enable_thinking" if not reward.enable_thinking else _KWARGS
         value = "false" if not reward.enable_thinking else kwargs
         raise ConfigError(
-            f"{key}={value}: the policy's chat template ends each prompt with an empty, closed thought, so that no "
-            "response has one and all rows score lowest; write reward_model.enable_thinking=true, or "
+            f"{key}={value}: the policy's chat template ends each prompt with an empty, closed CoT, so no response "
+            "has a CoT and all rows score lowest; write reward_model.enable_thinking=true, or "
             f"reward_model.cot_format=plain {REWARD_NODE}.main_cot_keep_rate=0.5"
         )
 
@@ -179,7 +179,8 @@ def _check_whole(
 ) -> None:
     """Every turn's text is in the prompt.
 
-    Tried with turns that can be told apart, too: a short one is in many prompts by chance, one may repeat another.
+    It is also tried with turns that can be told apart, since a short text is in many prompts by chance, and one turn
+    may repeat another.
     """
     marked = [
         {**message, "content": f"{message['content']} turn{i}of{len(chat.messages)}"}
@@ -203,7 +204,7 @@ def _check_whole(
 
 
 def _first_lost(messages: Sequence[Mapping[str, Any]], prompt: str, reward: ClassmateRewardModelConfig) -> int | None:
-    """The first turn with text that is not in the prompt, each place there being one turn's; None if there is none."""
+    """The first turn whose text is not in the prompt; None if there is none. No two turns share a place there."""
     rest, lost = _plain(prompt), []
     texts = [(i, str(message.get("role")), text) for i, message in enumerate(messages) for text in _texts(message)]
     for i, role, text in sorted(texts, key=lambda one: len(one[2]), reverse=True):
@@ -224,8 +225,8 @@ def _texts(message: Mapping[str, Any]) -> list[str]:
 
 
 def _forms(role: str, text: str, reward: ClassmateRewardModelConfig) -> list[str]:
-    """What a prompt may have of a text: white space, escapes and switches aside all of it, of an assistant's what
-    follows its thought."""
+    """The forms in which a prompt may have a text. White space, escapes and switches do not count; of an assistant's
+    turn, what follows its CoT is enough."""
     switched = text
     for switch in _SWITCHES:
         switched = switched.replace(switch, "")
@@ -277,7 +278,7 @@ def _role_notes(readers: Sequence[_Reader], chats: Sequence[Chat], reward: Class
         lines.append(f"roles        {_names(without)} no system role: where no user turn follows, its text becomes one")
     strict = [name for name, one in traits if one.alternates]
     if strict and any(a == b for chat in chats for a, b in pairwise(chat.roles)):
-        lines.append(f"roles        {_names(strict)} one turn of a role at a time: several in a row become one")
+        lines.append(f"roles        {_names(strict)} no two turns of one role in a row: they are joined")
     return lines
 
 
@@ -297,17 +298,17 @@ def _thought_notes(policy: _Reader, classmates: Sequence[_Reader], reward: Class
     if parts and config.classmate_close_marker == "auto" and config.classmate_continue_mode == "continue_cot":
         thinks = [(one.name, templates.traits(one.own, reward.classmate_markers).thinks) for one in classmates]
         closed, open_for = [name for name, does in thinks if not does], [name for name, does in thinks if does]
-        told = [f"closed for {', '.join(closed)} (no thoughts in the chat template)"] if closed else []
-        told += [f"left open for {', '.join(open_for)}, to finish"] if open_for else []
+        told = [f"closed for {', '.join(closed)} (no CoT in the chat template)"] if closed else []
+        told += [f"left open for {', '.join(open_for)}, to be finished"] if open_for else []
         if told:
-            lines.append(f"thoughts     parts are {' and '.join(told)}")
+            lines.append(f"CoT          a part of it is {' and '.join(told)}")
     marker = reward.markers.start
     known = len(policy.own.encode(marker, add_special_tokens=False)) == 1
     if reward.cot_format == "markers" and not known and not templates.traits(policy.own, reward.markers).thinks:
         lines.append(
-            f"warning: neither chat template nor vocabulary of the policy know {marker}; until it writes "
-            f"{marker}...{reward.markers.end} by itself all rows count as unfinished; ask for it in the prompts, or "
-            "write reward_model.cot_format=plain"
+            f"warning: neither chat template nor vocabulary of the policy know {marker}; all rows count as unfinished "
+            f"until the policy writes {marker}...{reward.markers.end} by itself; ask for these markers in the prompts, "
+            "or write reward_model.cot_format=plain"
         )
     return lines
 

@@ -31,9 +31,9 @@ def check_lowest_scores(data: Mapping[str, Any], reward: ClassmateRewardModelCon
             scale = RewardScale.of(get_verifier(source), reward.reward_direction)
             if scale.lowest is None:
                 raise ConfigError(
-                    f"data.{key}: the scores of {source}, to {scale.direction}, have no lowest reward for rows without "
-                    "an answer; write reward_model.classmate_cot_reward_configs.unfinished_main_score=exclude, or a "
-                    "number"
+                    f"data.{key}: rows without an answer get the lowest reward, but the scores of {source} (direction: "
+                    f"{scale.direction}) have none; write "
+                    "reward_model.classmate_cot_reward_configs.unfinished_main_score=exclude, or a number"
                 )
 
 
@@ -62,7 +62,8 @@ def check_sandbox(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
             healthy = False
     if not healthy and fusion:
         raise ConfigError(
-            f"data has code rows, but nothing answers at reward_model.sandbox_fusion_url={fusion}; start it"
+            f"data has code rows, but nothing answers at reward_model.sandbox_fusion_url={fusion}; start SandboxFusion "
+            "there"
         )
     if not healthy:
         raise ConfigError(

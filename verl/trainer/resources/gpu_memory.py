@@ -62,7 +62,7 @@ class EngineNeed:
     context: int
     """Tokens of a full row."""
     share: float | None = None
-    """`gpu_memory_utilization` that was typed."""
+    """`gpu_memory_utilization`, if it is set."""
 
     @property
     def weights_gib(self) -> float:
@@ -87,7 +87,7 @@ class EngineNeed:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A run as far as its memory goes; null where nobody typed it."""
+    """A run as far as its memory goes; None stands for what the user has not set."""
 
     gpus: int
     """Ranks of the trainer."""
@@ -106,13 +106,13 @@ class Job:
     by_tokens: bool = False
     """`use_dynamic_bsz`: micro-batches are filled by tokens."""
     schedule: Schedule | None = None
-    """Typed `classmate_schedule`."""
+    """`classmate_schedule`, if it is set."""
     param_offload: bool | None = None
-    """Typed."""
+    """The same of `param_offload`."""
     optimizer_offload: bool | None = None
-    """Typed."""
+    """The same of `optimizer_offload`."""
     micro: int | None = None
-    """Typed micro-batch: rows, or tokens where they are filled by tokens."""
+    """The micro-batch, if it is set: rows, or tokens where micro-batches are filled by tokens."""
     offload_policy: bool = False
     """FSDP2's own offload: weights, gradients and Adam stay with the host in training too."""
     shards: int | None = None
@@ -136,7 +136,7 @@ class Job:
 
     @property
     def is_typed(self) -> bool:
-        """Whether anything that a plan decides was typed."""
+        """Whether the user has set anything that a plan decides."""
         shares = [engine.share for engine in (self.policy, *self.helpers)]
         return any(
             one is not None for one in (*shares, self.schedule, self.param_offload, self.optimizer_offload, self.micro)
@@ -211,14 +211,14 @@ class Plan:
 
     @property
     def impossible(self) -> bool:
-        """Whether it would fail for certain, however close the reckoning is."""
+        """Whether it fails for certain, even if the estimate is too high."""
         fullest = max(self.rows_made.gib, self.trains.gib)
         no_room = [one for one in self.cramped if (one.share or 0) * self.job.gpu_gib < one.weights_gib + one.row_gib]
         return fullest > self.job.gpu_gib or self.settings.rows < 1 or bool(no_room)
 
     @property
     def cramped(self) -> tuple[EngineNeed, ...]:
-        """Engines whose typed share has room for fewer than `FEW_ROWS` full rows at once."""
+        """Engines whose share is set, and has room for fewer than `FEW_ROWS` full rows at once."""
         engines = (self.job.policy, *self.job.helpers)
         return tuple(
             one for one in engines if one.share is not None and one.share * self.job.gpu_gib < one.needs_gib(FEW_ROWS)
@@ -226,7 +226,7 @@ class Plan:
 
 
 def evaluate(job: Job, settings: Settings) -> Plan:
-    """What settings come to."""
+    """The plan that these settings make."""
     return Plan(
         job=job, settings=settings, rows_made=_while_rows_are_made(job, settings), trains=_while_training(job, settings)
     )

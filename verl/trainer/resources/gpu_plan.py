@@ -1,7 +1,7 @@
 """The settings with which a run fits into its GPUs' memory, read off its config and written into it.
 
-Decision: `gpu_memory` and `gpu_settings` do the arithmetic; here is what a config says of the run, and what a person is
-told. Where the size of a model is not known, cautious settings are taken, and a line says so.
+Decision: `gpu_memory` and `gpu_settings` do the arithmetic. This module reads what the config says of the run, and
+tells a person the result. Where the size of a model is not known, cautious settings are taken, and a line says so.
 
     >>> plan_memory(Choices(config), Machine(gpus=1, gpu_gib=23.5), reward).lines
     ['rows made    17.9 of 23.5 GiB a GPU: policy 10.1, classmate 0 6.8, ...', 'training     19.2 of 23.5 GiB ...']
@@ -75,7 +75,7 @@ def plan_memory(chosen: Choices, machine: Machine, reward: ClassmateRewardModelC
     lines = told(plan)
     if plan.fits:
         return Filled(lines=lines)
-    # What was typed may fit all the same: the reckoning is on the safe side.
+    # What the user has set may fit all the same: the estimate is on the safe side.
     if plan.impossible or not job.is_typed:
         return Filled(lines=lines, refusal=refusal(plan))
     return Filled(lines=[*lines, f"warning: {refusal(plan)}"])
@@ -239,7 +239,7 @@ def _blind(chosen: Choices, reward: ClassmateRewardModelConfig, unknown: list[st
     what = f"the size of {', '.join(unknown)} is" if unknown != ["the GPUs"] else "the GPUs' memory is"
     return Filled(
         lines=[
-            f"GPU memory   {what} not known, so nothing was reckoned: {BLIND_SHARE:.0%} for engines, weights and Adam "
-            "with the host while rows are made; what was typed stays"
+            f"GPU memory   {what} not known, so nothing was computed: the engines get {BLIND_SHARE:.0%} together, "
+            "weights and Adam are with the host while rows are made; what you set stays"
         ]
     )

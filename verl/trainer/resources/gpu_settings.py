@@ -1,7 +1,7 @@
 """The settings with which a run fits into its GPUs' memory, and what would make one fit that does not.
 
-Decision: what a user typed is kept; what nobody typed is tried in a fixed order, cheapest first, and `gpu_memory` says
-whether it fits.
+Decision: what a user has set is kept. The other settings are tried in a fixed order, cheapest first, and `gpu_memory`
+says whether they fit.
 
     >>> plan = choose(job)
     >>> plan.fits, plan.settings.schedule, plan.settings.policy_share
@@ -69,7 +69,7 @@ def _widest(job: Job, schedule: Schedule, param: bool, optimizer: bool) -> Plan:
 
 
 def _shares(job: Job, rows: int) -> tuple[float, float]:
-    """Shares of policy and helpers for so many rows; what was typed stays as it is."""
+    """Shares of policy and helpers for so many rows; what is set stays as it is."""
     policy = job.policy.share or _share(job.policy.needs_gib(rows), job.gpu_gib)
     open_ones = [helper.needs_gib(rows) for helper in job.helpers if helper.share is None]
     return policy, _share(max(open_ones, default=0.0), job.gpu_gib)
@@ -90,7 +90,7 @@ def _micro_batches(job: Job) -> list[int]:
 
 
 def _rows_at_once(job: Job, rows: int) -> int:
-    """Full rows that the tightest engine without a typed share has room for; `rows` where all are typed."""
+    """Full rows that the tightest engine has room for, of those whose share is not set; `rows` where all are set."""
     shares = _shares(job, rows)
     found = []
     for engine in (job.policy, *job.helpers):
@@ -101,7 +101,7 @@ def _rows_at_once(job: Job, rows: int) -> int:
 
 
 def advice(job: Job) -> list[str]:
-    """What would make a job fit that does not, each alone: keys to write, or where none does, what to take."""
+    """What would make a job fit that does not fit, each alone: keys to write; if no key helps, what to take instead."""
     found = []
     open_job = dataclasses.replace(
         job,
@@ -130,7 +130,7 @@ def advice(job: Job) -> list[str]:
         less = job.row_tokens - job.row_tokens // shorter
         if job.row_tokens - less >= 256 and choose(_with_shorter_rows(open_job, less)).fits:
             tokens = job.row_tokens - less
-            found.append(f"data.max_prompt_length and data.max_response_length of together {tokens}")
+            found.append(f"data.max_prompt_length and data.max_response_length that add up to {tokens}")
             break
     host = "actor_rollout_ref.actor.fsdp_config.offload_policy=true (training state with the host; slow)"
     if not job.offload_policy and choose(dataclasses.replace(open_job, offload_policy=True)).fits:

@@ -1,8 +1,8 @@
 """How large a model is, known before anything of it is loaded: from its folder, the local cache, or the hub.
 
 Decision: transformers builds the model without memory (on torch's device "meta") and its parameters are counted, so
-that no formula has to know architectures. What cannot be built has the number that its files or the hub state. Where
-neither is to be had, the answer is None, and who asked says so.
+that no formula has to know architectures. For a model that cannot be built, its files or the hub state the number.
+Where neither can be had, the answer is None, and the caller says so.
 
     >>> model_size("Qwen/Qwen3-0.6B").parameters
     596049920

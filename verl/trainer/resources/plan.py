@@ -1,7 +1,7 @@
 """What a run needs against what is there: the plan printed at its start, and the numbers that the checks compare.
 
 Decision: only what is known before models are loaded is counted: sizes of weights, processes, Ray's logical CPUs. What
-GPUs hold at each time is reckoned when a start fills in what nobody typed (`gpu_plan`), and told there.
+GPUs hold at each time is computed and told when a start fills in what is not set (`gpu_plan`).
 
     >>> print("\\n".join(resource_plan(config, reward_config, debug=False)))
 """
@@ -49,9 +49,9 @@ _REMOTE = "remote"
 def needed_ray_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int:
     """Logical CPUs without which an actor of the run would wait for ever.
 
-    The queue's controller and storage units, the bundles of the pool, engines outside of it. Agent-loop workers and
-    vLLM servers hold none, since Ray's default for an actor is 0; remote classmates are
-    no actors.
+    They belong to the queue's controller and storage units, the bundles of the pool, and the engines outside of it.
+    Agent-loop workers and vLLM servers hold none, since Ray's default for an actor is 0. Remote classmates are no
+    actors.
     """
     storage = config["transfer_queue"]["backend"]["SimpleStorage"]["num_data_storage_units"]
     return 1 + storage + trainer_gpus(config) * max_colocate_count(config, reward) + engine_cpus(config, reward)
@@ -231,7 +231,7 @@ def _has_reference(config: Mapping[str, Any]) -> bool:
 
 
 def weights_gib(path: str, *, as_float32: bool) -> float | None:
-    """Size in memory of a model's weights in GiB; None where it is neither here nor to be asked for.
+    """Size in memory of a model's weights in GiB; None where neither a folder nor the hub can tell it.
 
     Args:
         path: the model.

@@ -69,7 +69,7 @@ def checkpoint_to_resume(trainer: Mapping[str, Any]) -> Path | None:
         )
     path = Path(str(given)).expanduser().resolve()
     if _step_of(path) is None or not path.is_dir():
-        raise ConfigError(f"trainer.resume_from_path={given} is no folder global_step_N; write RUN/global_step_N")
+        raise ConfigError(f"trainer.resume_from_path={given} is not a folder global_step_N; write RUN/global_step_N")
     if not _has_shards(path / "actor"):
         raise ConfigError(f"trainer.resume_from_path={given} has no whole shards in actor/; name another global_step_N")
     return path
@@ -90,7 +90,7 @@ def saved_ranks(checkpoint: Path) -> int | None:
 
 
 def check_ranks(checkpoint: Path, *, gpus_per_node: int, nodes: int) -> None:
-    """A checkpoint is read by as many ranks as have written it: each reads its own shard of weights and Adam.
+    """As many ranks read a checkpoint as have written it: each rank reads its own shard of weights and Adam.
 
     Args:
         checkpoint: a folder `global_step_N`.
@@ -98,7 +98,7 @@ def check_ranks(checkpoint: Path, *, gpus_per_node: int, nodes: int) -> None:
         nodes: `trainer.nnodes`.
 
     Raises:
-        ConfigError: with the number that fits, and how to go on with any other from the weights alone.
+        ConfigError: with the number that fits, and how to start from the weights alone with any other.
     """
     saved, ranks = saved_ranks(checkpoint), gpus_per_node * nodes
     if saved is None or saved == ranks:
@@ -113,11 +113,11 @@ def check_ranks(checkpoint: Path, *, gpus_per_node: int, nodes: int) -> None:
         if next(merged.glob("*.safetensors"), None) is not None
         else ""
     )
-    raise ConfigError(f"{checkpoint} was saved by {saved} ranks, this run has {ranks}; write {fix}{alone}")
+    raise ConfigError(f"{checkpoint} was saved by {saved} ranks, but this run has {ranks}; write {fix}{alone}")
 
 
 def remove_after(run: Path, step: int) -> None:
-    """Removes the checkpoints behind `step`, which a run that goes on there makes again."""
+    """Removes the checkpoints after `step`: a run that goes on there makes them again."""
     for later, folder in step_folders(run).items():
         if later > step:
             shutil.rmtree(folder)

@@ -1,10 +1,10 @@
-"""The keys that a start gives a value when nobody typed one, and the config while that happens.
+"""The keys that a start gives a value if they are not set, and the config while that happens.
 
-Decision: null in a YAML means not typed; `Choices` remembers which keys were null, so that what is chosen for one is
-never taken for typed when the next is chosen.
+Decision: null in a YAML means not set. `Choices` remembers which keys were null, so that what is chosen for one key is
+never taken for a user's value when the next one is chosen.
 
     >>> chosen = Choices(config)
-    >>> chosen.set(MINI, 64)                     # nothing where it was typed
+    >>> chosen.set(MINI, 64)                     # changes nothing if the user has set it
 """
 
 import math
@@ -41,7 +41,7 @@ USUAL: dict[str, Any] = {
     PARAM: False,
     OPTIMIZER: False,
 }
-"""What a key is where nothing speaks against it; their YAML holds null."""
+"""The value of a key if nothing speaks against it; the YAML holds null."""
 
 MEMORY_KEYS = frozenset(
     {
@@ -53,14 +53,14 @@ MEMORY_KEYS = frozenset(
         PARAM,
         OPTIMIZER,
         SCHEDULE,
-        # What upstream or our YAML takes over from these.
+        # Keys that upstream or our YAML derives from these.
         *(f"{node}.log_prob_max_token_len_per_gpu" for node in (ROLLOUT, REF)),
         *(f"critic.{name}_micro_batch_size_per_gpu" for name in ("ppo", "forward")),
         *(f"critic.{name}_max_token_len_per_gpu" for name in ("ppo", "forward")),
         *(f"critic.fsdp.{name}_offload" for name in ("param", "optimizer")),
     }
 )
-"""Keys that decide where and in what pieces the same numbers are computed: a plan for another GPU may change them."""
+"""Keys that decide only where and in what pieces numbers are computed: a plan for another GPU may change them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +80,10 @@ class Filled:
     lines: list[str]
     """For a person."""
     refusal: str | None = None
-    """Why the run cannot fit into the GPUs' memory, with what to write; None where it fits or nobody knows."""
+    """Why the run cannot fit into the GPUs' memory, with what to write; None if it fits or that is not known."""
 
     def refuse(self) -> None:
-        """Raises what was found.
+        """Refuses a run that cannot fit.
 
         Raises:
             ConfigError: with what to write instead.
@@ -93,7 +93,7 @@ class Filled:
 
 
 class Choices:
-    """The config, what of it nobody typed, and what was chosen."""
+    """The config, the keys of it that are not set, and what was chosen for them."""
 
     def __init__(self, config: DictConfig) -> None:
         """Looks which keys are null.
@@ -106,11 +106,11 @@ class Choices:
         self._made: dict[str, Any] = {}
 
     def get(self, key: str) -> Any:
-        """The value of a key, chosen or typed; None where there is none."""
+        """The value of a key, set or chosen; None where there is none."""
         return OmegaConf.select(self.config, key, throw_on_missing=False)
 
     def counts(self, *keys: str) -> bool:
-        """Whether all of them hold integers of 1 or more; others are told of by the checks."""
+        """Whether all of them hold integers of 1 or more; the checks refuse other values."""
         return all(type(self.get(key)) is int and self.get(key) >= 1 for key in keys)
 
     def set(self, key: str, value: Any) -> None:
@@ -120,20 +120,21 @@ class Choices:
             self._made[key] = value
 
     def replace(self, key: str, value: Any) -> None:
-        """Writes another spelling of what was typed."""
+        """Writes what the user has set in another spelling."""
         with open_dict(self.config):
             OmegaConf.update(self.config, key, value)
         self.open.discard(key)
 
     def told(self) -> list[str]:
-        """One line with what is not as usual, without what the lines on memory tell or a run has no use for."""
+        """One line with the values that are not the usual ones; not those that the lines on memory tell, or that the
+        run does not use."""
         unused = () if self.get(f"{ACTOR}.use_kl_loss") else ("actor_rollout_ref.ref.",)
         changed = [
             f"{key.rpartition('.')[2] if key not in LOG_PROB else key.removeprefix('actor_rollout_ref.')}={value}"
             for key, value in self._made.items()
             if value != USUAL[key] and key not in (SHARE, HELPER_SHARE, PARAM, OPTIMIZER) and not key.startswith(unused)
         ]
-        return [f"not typed    {', '.join(changed)}"] if changed else []
+        return [f"not set      {', '.join(changed)}"] if changed else []
 
     def _is_there(self, key: str) -> bool:
         node, _, leaf = key.rpartition(".")
@@ -169,7 +170,7 @@ def rows_of_rank(chosen: Choices) -> tuple[int, int] | None:
 
 
 def prompts_that_split(pieces: int, rollouts: int) -> int:
-    """The fewest prompts whose rows, so many of each, split into so many equal pieces."""
+    """The smallest number of prompts whose rows, `rollouts` of each, can be divided into `pieces` equal parts."""
     return pieces // math.gcd(pieces, rollouts)
 
 

@@ -26,7 +26,7 @@ def named_folder(
         left = [name for name in names if (path / name).exists()]
         if left:
             raise ConfigError(
-                f"trainer.default_local_dir={path} holds {left[0]} but no readable run.json, so that the run cannot be "
+                f"trainer.default_local_dir={path} holds {left[0]} but no readable run.json, so the run cannot be "
                 "resumed; name another folder, or put run.json back"
             )
     path.mkdir(parents=True, exist_ok=True)
@@ -47,8 +47,8 @@ def _refuse_unless_resumable(path: Path, state: Mapping[str, Any], config: Mappi
     start = checkpoint_to_resume(config["trainer"])
     if start is not None and start.parent != path:
         raise ConfigError(
-            f"trainer.resume_from_path={start} is of another run than the one in trainer.default_local_dir={path}; "
-            "name a new folder for what starts there, or a global_step_N of this one"
+            f"trainer.resume_from_path={start} belongs to another run than trainer.default_local_dir={path}; name a "
+            "new folder for the run that starts from this checkpoint, or a global_step_N of that folder"
         )
     differing = changed_keys(read_config(path), config)
     if differing:

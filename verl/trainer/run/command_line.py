@@ -56,7 +56,7 @@ the keys that a run needs
   data.train_files=FILE.parquet data.val_files=FILE.parquet
 
 keys that are often wanted
-  data.train_batch_size=N                                 what is not written follows what is; a start shows it
+  data.train_batch_size=N                                 keys left out follow those that are set, as a start shows
   trainer.n_gpus_per_node=N trainer.total_training_steps=N trainer.default_local_dir=FOLDER
 
 flags
@@ -64,7 +64,7 @@ flags
   --cfg job             all keys with their values, verl's too
   --info defaults       the YAML files that they come from
   --hydra-help          Hydra's other flags
-  hardware=cpu|gpu      what runs where; found out when it is not given
+  hardware=cpu|gpu      settings of the machine; found out if it is not given
 
 settings of this project
 
@@ -111,7 +111,7 @@ def _parse(arguments: list[str]) -> Any:
         if override.lstrip("+~").startswith(("hydra.mode=", "hydra.sweep", "hydra/sweep")):
             _refuse_sweep(override)
     if flags.experimental_rerun is not None:
-        raise ConfigError("--experimental-rerun: runs are not kept by Hydra; write their settings, key=value")
+        raise ConfigError("--experimental-rerun: Hydra keeps no runs here; write the run's settings as key=value")
     return flags
 
 
@@ -233,7 +233,7 @@ def _unknown_key(full_key: str, key: str, parent: DictConfig) -> str:
     close = get_close_matches(key, known, n=1)
     if close:
         return f"{full_key}: unknown key; did you mean {place}{close[0]}?"
-    return f"{full_key}: unknown key; --cfg job shows all, +{full_key}=... adds one that verl reads without listing it"
+    return f"{full_key}: unknown key; --cfg job shows all keys, +{full_key}=... adds one that only verl's code knows"
 
 
 def _check_types(config: DictConfig, overrides: list[str], loader: ConfigLoaderImpl, config_name: str) -> None:

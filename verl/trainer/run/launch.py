@@ -133,7 +133,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
     from verl.trainer import preflight
     from verl.trainer.preflight.templates import template_notes
     from verl.trainer.run.start import read_run
-    from verl.trainer.run.untyped import fill_in
+    from verl.trainer.run.unset import fill_in
 
     clock = StartupClock()
     with preflight.quiet():
@@ -168,7 +168,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
 
 @contextlib.contextmanager
 def _fork_server(config: DictConfig, run_config: RunConfig) -> Iterator[ForkServer | None]:
-    """A server that imports what the workers need while this process checks the run; None where Ray is to do without.
+    """A server that imports what the workers need while this process checks the run; None if the run uses none.
 
     A run in one process has no workers.
     """

@@ -34,7 +34,7 @@ def reason():
         if not wandb.login(prompt=False, verify=False):
             return "no login: run `wandb login`"
     except Exception as error:
-        return f"its login is no good ({type(error).__name__}): run `wandb login --relogin`"
+        return f"its login does not work ({type(error).__name__}): run `wandb login --relogin`"
     url = wandb.setup().settings.base_url
     try:
         # Any answer will do; requests goes through the same proxies as wandb.

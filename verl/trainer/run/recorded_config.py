@@ -34,8 +34,8 @@ _IGNORED_KEYS = MEMORY_KEYS | frozenset(
         "reward_model.llm_judge_timeout",
     }
 )
-"""Keys that may change between a run and its continuation: where it logs, how far it goes, where its judge stands, what
-another GPU has memory for."""
+"""Keys that may change between a run and its continuation: where it logs, how far it goes, where its judge stands, and
+those that depend on a GPU's memory."""
 
 CHAT_DATE = "reward_model.chat_date"
 

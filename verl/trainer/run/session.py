@@ -149,14 +149,14 @@ _KEPT_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(2 * 2**30),
 }
-"""For glibc's malloc, which gives a step's tensors back to the system, to be faulted in again page by page at the next
-step: a quarter of what an update takes on a CPU. A thread's own arena always does so."""
+"""Keeps glibc's malloc from giving a step's tensors back to the system. The next step would fault them in again page by
+page, a quarter of what an update takes on a CPU. A thread's own arena always gives them back."""
 
 
 def start_fork_server(config: DictConfig, run: RunConfig) -> ForkServer | None:
     """A server for `trainer.fork_workers`, where workers are of this machine and of this environment.
 
-    Whoever starts it closes it, after Ray. Its imports take as long as this process's own: the sooner, the better.
+    The caller closes it, after Ray. Its imports take as long as this process's own: the sooner, the better.
     """
     runtime_env = _runtime_env(config, run)
     other_environment = any(value is not None for key, value in runtime_env.items() if key != "env_vars")

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl.classmate.config import RunConfig
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.run.session import settle
-from verl.trainer.run.untyped import fill_in
+from verl.trainer.run.unset import fill_in
 from verl.workers.classmates.remote import with_hosted
 
 
@@ -45,7 +45,7 @@ def read_run(plain: Mapping[str, Any], trainer_name: str) -> RunConfig:
 
 
 def begin(config: DictConfig, trainer_name: str, *, folder: RunFolder | None = None) -> Begun:
-    """Fills in what nobody typed, reads the config, opens the folder and settles the config, in place.
+    """Fills in the keys that are not set, reads the config, opens the folder and settles the config, in place.
 
     Args:
         config: composed from one of our primary YAML files.

@@ -65,11 +65,11 @@ def is_finished(path: Path) -> bool:
 
 
 def writer_of(path: Path, state: Mapping[str, Any]) -> str | None:
-    """The process that writes this run, as far as `run.json` can tell; None where it has ended.
+    """The process that writes this run, as far as `run.json` can tell; None if it has ended.
 
     Raises:
-        ConfigError: for a run of another host that has not been quiet for `QUIET_MIN`: nobody here can see whether its
-            process lives.
+        ConfigError: a run on another host wrote less than `QUIET_MIN` ago. Whether its process lives cannot be seen
+            from here.
     """
     if state["state"] != "running":
         return None
@@ -78,8 +78,9 @@ def writer_of(path: Path, state: Mapping[str, Any]) -> str | None:
         quiet_min = (time.time() - max(file.stat().st_mtime for file in files)) / 60
         if quiet_min < QUIET_MIN:
             raise ConfigError(
-                f"trainer.default_local_dir={path} is in use by a process on {state['host']}, or was {quiet_min:.0f} "
-                f"min ago; if that has ended, start again {QUIET_MIN} min after its last step, or name another folder"
+                f"trainer.default_local_dir={path} is in use by a run on {state['host']}, which wrote there "
+                f"{quiet_min:.0f} min ago; if that run has ended, start again {QUIET_MIN} min after its last step, or "
+                "name another folder"
             )
         return None
     if state["pid"] == os.getpid():

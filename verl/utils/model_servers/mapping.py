@@ -77,7 +77,7 @@ def read(path: Path) -> dict[str, Server]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON ({error})") from error
+        raise ValueError(f"{path} is not JSON ({error})") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold one object, {{model: {{outward_host, local_host, port}}}}")
     return {name: _server(path, name, entry) for name, entry in content.items()}

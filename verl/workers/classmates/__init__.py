@@ -1,1 +1,1 @@
-"""Frozen models that read the policy's thoughts: engines, where they stand, the client that asks them."""
+"""Frozen models that read the policy's CoTs: engines, where they stand, the client that asks them."""

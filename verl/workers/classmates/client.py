@@ -35,8 +35,8 @@ RETRY_DELAY_S = 0.5
 """Wait before the first retry; doubled for each further one."""
 
 DOWN_S = 10.0
-"""For so long the other engines of a classmate are asked before one that has died or hangs, and a hanging one is not
-pinged again."""
+"""Seconds for which an engine that died or hangs is asked only after its classmate's other engines. For so long an
+engine that hangs is not pinged again."""
 
 
 class ClassmateClient:
@@ -146,7 +146,7 @@ class ClassmateClient:
         return await self._ask_engines(model, "score", {"prompt_ids": token_ids})
 
     async def _ask_engines(self, model: str, method: str, arguments: dict[str, Any]) -> Any:
-        """What the first engine of a model says that can say something; a `Reply` with the failure if none can."""
+        """The answer of the first engine of a model that gives one; a `Reply` with the failure if none does."""
         limit = self._models[model].request_timeout
         deadline = time.monotonic() + limit
         names = self._engine_names(model)
@@ -177,11 +177,11 @@ class ClassmateClient:
         return failure
 
     async def _answer(self, name: str, method: str, arguments: dict[str, Any], deadline: float) -> Any:
-        """What one engine says. While it says nothing it is pinged, so that nobody waits long for one that hangs.
+        """The answer of one engine. It is pinged until it answers, so that nobody waits long for an engine that hangs.
 
         Raises:
-            TimeoutError: nothing before `deadline` (`time.monotonic`).
-            EngineHangs: it will say nothing.
+            TimeoutError: there is no answer before `deadline` (`time.monotonic`).
+            EngineHangs: it will not answer.
         """
         if name in self._hanging:
             await asyncio.shield(self._check(name))
@@ -235,8 +235,8 @@ class ClassmateClient:
         return [actor_name(frozen, replica) for replica in range(frozen.replicas)]
 
     def _choose(self, names: list[str], arguments: dict[str, Any]) -> str:
-        """The engine with the fewest requests of this process, or in deterministic runs what the request itself
-        decides; those that serve before those that died or hang."""
+        """The engine with the fewest requests of this process; in deterministic runs the request itself decides.
+        Engines that serve come before those that died or hang."""
         now = time.monotonic()
         up = [name for name in names if self._down_until.get(name, 0.0) <= now] or names
         if self._deterministic:

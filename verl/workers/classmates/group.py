@@ -1,7 +1,7 @@
 """The frozen models of a run as running engines, which a group starts, puts to sleep and wakes, and keeps alive.
 
-One decision: the group knows its engines by the names of their models. What becomes of one that cannot be kept alive is
-decided by its value (`FrozenModel.required`) and by `classmate_failure_policy`.
+One decision: the group knows its engines by the names of their models. `FrozenModel.required` and
+`classmate_failure_policy` decide what happens to an engine that cannot be kept alive.
 
     >>> group = create_classmate_workers(config, reward_config)
     >>> group.heal()
@@ -166,7 +166,7 @@ class ClassmateGroup:
         return self._reward_config.classmate_ping_timeout
 
     def _failure_of(self, ping: Any) -> Failure | None:
-        """What the answer to a ping says, for which there was time enough."""
+        """Why an engine is of no use, by its answer to a ping, which has had its time; None if it serves."""
         try:
             reason = why_it_hangs(ray.get(ping, timeout=0))
         except ray.exceptions.GetTimeoutError:
@@ -178,12 +178,12 @@ class ClassmateGroup:
     def heed(self, rows: Sequence[RowRecord]) -> None:
         """Learns from a step's rows which remote classmates answer no requests; `heal` reacts to it.
 
-        Only those who ask them can know. Engines of the run count for themselves.
+        Only the processes that ask them can know. Engines of the run count their unanswered requests themselves.
         """
         self._remotes.heed(rows)
 
     def _heal_remotes(self) -> None:
-        """A server is its owner's to restart: with the policy `restart`, its rows are lost until it is back."""
+        """Only its owner restarts a server: with the policy `restart`, its rows have no score until it is back."""
         for index, reason in self._remotes.check(without=self.excluded).items():
             label = f"{self._classmates[index].label} ({self._classmates[index].model})"
             if self._reward_config.classmate_failure_policy == "raise":
@@ -246,10 +246,10 @@ class ClassmateGroup:
 
     @contextlib.asynccontextmanager
     async def awake(self, model: str) -> AsyncIterator[None]:
-        """The engines of one frozen model are awake inside, and asleep again after it, whatever happens in between.
+        """Keeps the engines of one frozen model awake in the block, and puts them to sleep after it in any case.
 
-        With the schedule `batched`, and while the policy sleeps; with `streamed`, and for engines that never sleep,
-        nothing happens.
+        It is for the schedule `batched`, while the policy sleeps. With `streamed`, and for engines that never sleep, it
+        does nothing.
 
         Args:
             model: its name.
@@ -327,8 +327,8 @@ def create_classmate_workers(
     models = frozen_models(reward_config) if models is None else models
     if any(engine.in_policy_pool(get_device_name()) for engine in engines(models)):
         raise ConfigError(
-            "classmates that share the trainer's pool are the trainer's to start; write placement=dedicated, or "
-            "without a GPU backend=hf"
+            "only a trainer can start classmates that share its GPUs; write placement=dedicated, or without a GPU "
+            "backend=hf"
         )
     group = ClassmateGroup(config, reward_config, on_event=on_event, models=models)
     try:

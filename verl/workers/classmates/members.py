@@ -1,7 +1,7 @@
-"""One engine as its group knows it: what stands for it in Ray and in the operating system, and how that ends.
+"""One engine as its group knows it: its Ray actor, its processes, and how they are ended.
 
-One decision: what is left of an engine is ended by the processes that it was seen to consist of, since Ray forgets
-those that a killed actor had started.
+One decision: an engine's processes are noted while it lives, and those that are left are killed. Ray forgets the
+processes that a killed actor had started.
 """
 
 import contextlib
@@ -82,7 +82,7 @@ class Member:
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """What goes wrong inside is told as an engine that did not start.
+        """Turns an error in the block into that of an engine that did not start.
 
         Raises:
             ClassmateEngineError: naming the engine.

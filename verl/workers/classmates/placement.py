@@ -154,7 +154,7 @@ def gpu_memory_share(config: Mapping[str, Any], reward: ClassmateRewardModelConf
 
 
 def resolved_schedule(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> Schedule:
-    """`streamed` or `batched` (DESIGN 3): `auto` streams wherever policy and colocated classmates fit side by side."""
+    """`streamed` or `batched`: `auto` streams wherever policy and colocated classmates fit side by side."""
     if reward.classmate_schedule != "auto":
         return reward.classmate_schedule
     fits = gpu_memory_share(config, reward, "streamed") <= 1 + 1e-9
@@ -162,7 +162,7 @@ def resolved_schedule(config: Mapping[str, Any], reward: ClassmateRewardModelCon
 
 
 def taking_turns(reward: ClassmateRewardModelConfig, schedule: Schedule) -> frozenset[str]:
-    """Names of those that are asked when all rows are written: with `batched` the models with colocated engines.
+    """Names of the models that are asked when all rows are written: with `batched`, those with colocated engines.
 
     All others are asked row by row, live self-play while the policy is awake.
     """
@@ -172,9 +172,9 @@ def taking_turns(reward: ClassmateRewardModelConfig, schedule: Schedule) -> froz
 
 
 def read_beside_log_probs(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, estimator: str) -> bool:
-    """Whether classmates may go on reading when the policy has answered, and are awaited where advantages need them.
+    """Whether classmates go on reading after the policy has answered, and are awaited where advantages need them.
 
-    So it is where none of them shares the trainer's GPUs, takes turns with others or is the policy itself, and nothing
+    They do if none of them shares the trainer's GPUs, takes turns with others or is the policy itself, and if nothing
     needs rewards earlier.
 
     Args:
@@ -205,9 +205,10 @@ def dedicated_gpus(reward: ClassmateRewardModelConfig, device: str) -> int:
 
 
 def max_colocate_count(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int:
-    """Actors that share one bundle of the trainer's pool, each with as large a part of its GPU and one logical CPU.
+    """Actors that share one bundle of the trainer's pool, each with an equal part of its GPU and one logical CPU.
 
-    Upstream's 3 (training, rollout, one to spare) makes a fourth wait for ever, so classmates in the pool add theirs.
+    With upstream's 3 (training, rollout, one to spare) a fourth would wait for ever, so classmates in the pool add
+    theirs.
     """
     gpus = trainer_gpus(config)
     pooled = [engine for engine in engines(frozen_models(reward)) if engine.in_policy_pool(config["trainer"]["device"])]

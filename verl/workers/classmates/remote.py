@@ -1,8 +1,9 @@
 """Classmates on servers that others started (engine `openai`): asked over HTTP, watched, never restarted from here.
 
-One decision: whether a server is down is found out by asking it about itself, once for all requests that wait. A
-request that fails on a server that is up is that request's failure; while a server is down nothing waits for it, and
-the first answer brings it back. One that talks of itself and answers no request hangs: one request at a time tries it.
+One decision: a server is asked about itself to find out whether it is down, once for all requests that wait. If a
+request fails on a server that is up, only that request has failed. Nothing waits for a server that is down, and its
+first answer brings it back. A server that answers about itself but answers no request hangs: then one request at a time
+tries it.
 
     >>> classmate = RemoteClassmate("Qwen/Qwen3-0.6B", "mapping.json", timeout_s=60)
     >>> reply = await classmate.complete([1, 2, 3], {"temperature": 0.7, "max_tokens": 64, "seed": 1})
@@ -264,7 +265,7 @@ class RemoteWatch:
         self._silent: dict[int, str] = {}
 
     def heed(self, rows: Sequence[RowRecord]) -> None:
-        """Learns from a step's rows who answers no requests, which nobody finds out who asks a server about itself."""
+        """Learns from a step's rows which servers answer no requests; asking them about themselves does not show it."""
         for index in self._models:
             items = [item for row in rows for asked in row.asked[index : index + 1] for item in asked.continuations]
             silent = sum(item.outcome is Outcome.timeout for item in items)
@@ -275,7 +276,7 @@ class RemoteWatch:
                 self._silent[index] = why_silent(silent)
 
     def check(self, *, without: frozenset[int] = frozenset()) -> dict[int, str]:
-        """Asks every server about itself; why each that cannot be asked now, or hangs, cannot.
+        """Asks every server about itself. Returns why, by index, for each that cannot be asked now or hangs.
 
         Args:
             without: classmates that nobody waits for any more.

@@ -1,8 +1,8 @@
 """Requests that several rows have in common, asked once for all of them.
 
-One decision: what is shared lives as long as the block that shares it, such as the making of one prompt's rows, and
-reaches the tasks started in it by itself. So nothing has to be forgotten, and whoever judges a single row, outside of
-such a block, asks for itself; with the same seeds it is told the same.
+One decision: shared answers live as long as the block that shares them, such as the making of one prompt's rows, and
+all tasks started in the block see them. So nothing has to be cleared. Outside of such a block each row asks for itself,
+and gets the same answer with the same seeds.
 
     >>> with shared_draws():
     ...     rows = await asyncio.gather(*(judge.judge(answer) for answer in answers_to_one_prompt))

@@ -55,7 +55,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
     ) -> None:
         """As upstream; `compute_score` (sync or async) replaces the verifier when given.
 
-        Whoever has read the node `reward_model` hands it over; upstream, which builds managers by name, has not.
+        `reward` is the typed node `reward_model`. Upstream builds managers by name, and does not have it.
         """
         super().__init__(config, tokenizer, compute_score)
         self.reward_config = reward or from_mapping(config.reward_model, require_classmates=False)
@@ -199,7 +199,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             logger.exception("the verifier of %s failed", task.data_source)
             return Verdict(outcome=Outcome.judge_error, error=f"{type(error).__name__}: {error}")
         if score is None or not math.isfinite(score):
-            return Verdict(outcome=Outcome.judge_error, error=f"the score is {score}, no finite number")
+            return Verdict(outcome=Outcome.judge_error, error=f"the score is {score}, not a finite number")
         reason = None if self.compute_score is None else self._beyond_range(score, task)
         if reason is not None:
             logger.error("reward.custom_reward_function: %s", reason)

@@ -139,7 +139,7 @@ class ClassmateAsker:
         return tuple(Continuation(view=v, sample=s, outcome=outcome, error=error) for s in range(row.samples))
 
     def _closes(self, row: ReadRow, m: int, thought: str | None) -> bool:
-        """Whether the thought is closed for classmate m."""
+        """Whether the CoT is closed for classmate m."""
         setting = self.reward.classmate_cot_reward_configs.classmate_close_marker
         if thought is None:
             return row.close
@@ -152,7 +152,7 @@ class ClassmateAsker:
         assert prompt.ids is not None, "a prompt that does not fit is not asked"
         alone = config.reward_type.compares_with_question_alone and v == len(row.thoughts) - 1
         if alone:
-            # All rows of a prompt are compared with the same answers; whether the thought is closed may differ.
+            # All rows of a prompt are compared with the same answers; whether the CoT is closed may differ.
             seeds = self._seeds(row, m, first=0 if row.close else row.samples, rollout=_ALL_ROLLOUTS)
         else:
             seeds = self._seeds(row, m, first=v * row.samples, rollout=row.answer.rollout)
@@ -205,7 +205,7 @@ def row_seed(seed: int, answer: Answer, classmate: int, sample: int, *, rollout:
 
 
 def answer_cue(data_source: str) -> str:
-    """How an answer begins that the verifier of a data source reads."""
+    """Beginning of an answer, as the verifier of a data source looks for it."""
     try:
         return get_verifier(data_source).answer_cue
     except ValueError:

@@ -78,7 +78,7 @@ class AdvantageInputs:
 
     @property
     def fused_rows_B(self) -> torch.Tensor:
-        """Rows whose F holds all that the others' holds, and what it is compared with."""
+        """Rows whose F has all of its parts, and a baseline with all of them where the estimator takes one."""
         fused_B = self.classmate_rows_B
         if self.consistency_valid_B is not None:
             fused_B = fused_B & self.consistency_rows_B

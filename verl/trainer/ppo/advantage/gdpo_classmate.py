@@ -4,8 +4,9 @@ One decision: one mean and one standard deviation serve tokens that carry all co
 and tokens that carry the main one only, so that no sequence mixes two scales. The weight w multiplies the
 normalised component; on the raw reward the group's standard deviation would cancel it.
 
-Where the parts cancel in nearly all rows, their sum has next to no deviation, and tokens that carry the main part alone
-would be divided by it: advantages of a million. The deviation therefore counts as a tenth of the main part's at least.
+Where the parts cancel in nearly all rows, their sum has next to no deviation. Tokens that carry the main part alone
+would be divided by it, and get advantages of a million. The deviation therefore counts as at least a tenth of the main
+part's.
 
     >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="gdpo_classmate", classmate_reward_weight=0.5))
 

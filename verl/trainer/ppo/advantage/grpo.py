@@ -1,8 +1,8 @@
 """GRPO on the fused reward, or on the main reward alone where there is no classmate.
 
-One decision: rows without classmate score would mix two scales if F fell back to r within the group; they stay out of
-the statistics of F and are normalised on r, among all rows of their group. In float32, as upstream computes
-it, so that a run without classmates has upstream's numbers to the last bit.
+One decision: if F fell back to r in rows without a classmate score, a group would mix two scales. Such rows stay out of
+the statistics of F, and are normalised on r among all rows of their group. All is computed in float32, as upstream
+does, so that a run without classmates has upstream's numbers to the last bit.
 
     >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="grpo"))
 

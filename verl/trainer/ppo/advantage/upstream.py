@@ -1,9 +1,9 @@
 """Upstream's estimators (`gae`, `rloo`, `remax`, ...) on the fused reward.
 
-One decision: upstream knows neither failed nor padding rows, so it is shown the valid rows alone and its numbers are
-put back in place; the others get no advantage. What rounding leaves in a group of
-equal rewards is taken out (`algorithm.constant_group`). A row without classmate score takes part with F = r,
-and `remax` then compares it with the greedy response's r.
+One decision: upstream knows neither failed nor padding rows. It is shown the valid rows alone, and its numbers are put
+back in place; the others get no advantage. What rounding leaves in a group of equal rewards is taken out
+(`algorithm.constant_group`). A row without a classmate score takes part with F = r, and `remax` then compares it with
+the greedy response's r.
 
     >>> compute_advantage(inputs, AdvantageConfig(adv_estimator="rloo"), algorithm_node)
 

@@ -52,7 +52,7 @@ class BaseVerifier(ABC):
         """The undirected score of an output, or None if it could not be scored.
 
         Args:
-            text: what came after the thought; never the thought itself.
+            text: what came after the CoT; never the CoT itself.
             ground_truth: the row's `reward_model.ground_truth`.
 
         Raises:
@@ -65,7 +65,7 @@ class BaseVerifier(ABC):
 
         Args:
             question: the row's `reward_model.raw_question_for_monitor`.
-            output: what came after the thought.
+            output: what came after the CoT.
         """
         return None
 

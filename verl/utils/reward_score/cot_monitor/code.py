@@ -122,7 +122,7 @@ class CodeVerifier(BaseVerifier):
             results = [{0: 0, 1: 1}[value] for value in reply["results"]]
             runtimes = [float(value) for value in reply["runtimes"]]
         except (KeyError, TypeError, ValueError) as error:
-            raise SandboxUnavailable(f"{url} gave a reply that is none of a sandbox") from error
+            raise SandboxUnavailable(f"{url} gave a reply that is not one of a sandbox") from error
         if not len(results) == len(runtimes) == len(task.tests):
             raise SandboxUnavailable(f"{url} judged {len(results)} of {len(task.tests)} tests")
         return results, runtimes

@@ -1,9 +1,9 @@
 """The policy's training engine: upstream's, with logits where a response is predicted, and the entropy on the side.
 
-Decision: where rows are padded (without flash attention: on the CPU), a micro-batch takes rows of like lengths, so that
-little of it is padding, and the model leaves out a prompt's logits, which are nobody's business: what upstream returns
-for those positions is 0. A run that trains in one step per batch takes the entropy's metric from the training pass,
-where it must cost neither a gradient nor a copy of the logits.
+Decision: where rows are padded (without flash attention: on the CPU), a micro-batch takes rows of similar length, so
+that little of it is padding. The model leaves out the logits of prompts, which nothing uses; the outputs at those
+positions are 0. A run that trains in one step per batch takes the metric of the entropy from the training pass, where
+it must cost neither a gradient nor a copy of the logits.
 
     >>> EngineRegistry.get_engine_cls("language_model", "fsdp2")
     <class 'verl.workers.engine.fsdp.policy_engine.PolicyEngine'>

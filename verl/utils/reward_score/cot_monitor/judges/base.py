@@ -51,7 +51,7 @@ class Judge(ABC):
         Args:
             verifier: what is asked about the text, and how the answer is read.
             question: the row's `reward_model.raw_question_for_monitor`.
-            output: what came after the thought.
+            output: what came after the CoT.
         """
         try:
             return await self._score(verifier, question, output)
@@ -65,7 +65,7 @@ class Judge(ABC):
 
     @abstractmethod
     async def _score(self, verifier: BaseVerifier, question: str, output: str) -> Judgement:
-        """`score`, which may raise where an answer is of a kind that nobody thought of."""
+        """`score`, which may raise on an answer of an unforeseen kind."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -62,7 +62,8 @@ class PoolBackend:
         """As `JudgeBackend.ask`."""
         ids, opened = chat_ids(self._tokenizer, [{"role": "user", "content": prompt}], add_generation_prompt=True)
         if len(ids) > self._room:
-            raise CallFailed("refused", f"the prompt has {len(ids)} tokens, llm_judge_max_context leaves {self._room}")
+            message = f"the prompt has {len(ids)} tokens, but llm_judge_max_context leaves room for {self._room}"
+            raise CallFailed("refused", message)
         reply: Reply = await self._client.complete(self._name, ids, self._params)
         if reply.outcome is not Outcome.ok:
             # The client has tried every engine again already.

@@ -79,7 +79,8 @@ class TinkerBackend:
             ids, opened = chat_ids(self._tokenizer, messages, add_generation_prompt=True)
             if len(ids) > self._room:
                 raise CallFailed(
-                    "refused", f"the prompt has {len(ids)} tokens, llm_judge_max_context leaves {self._room}"
+                    "refused",
+                    f"the prompt has {len(ids)} tokens, but llm_judge_max_context leaves room for {self._room}",
                 )
             response = await self._client.sample(
                 prompt=tinker.types.ModelInput.from_ints(ids),

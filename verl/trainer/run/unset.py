@@ -1,12 +1,12 @@
-"""What nobody typed follows what was typed: batches, lengths, GPUs, and the settings that GPU memory depends on.
+"""Keys that are not set follow those that are: batches, lengths, GPUs, and the settings that GPU memory depends on.
 
-Decision: such keys are null in our YAML. So a key is typed when it is not null, wherever that was written: on the
-command line, by a launch script, in a YAML of a user's own, in a config that a program composed. A start fills them in
-once, before anything is checked; only what was typed can then be refused.
+Decision: such keys are null in our YAML. So a key is set if it is not null, wherever that was written: on the command
+line, by a launch script, in a YAML of a user's own, in a config that a program composed. A start fills in the others
+once, before anything is checked; only what is set can then be refused.
 
     >>> filled = fill_in(config)
     >>> print("\\n".join(filled.lines))
-    not typed    data.train_batch_size=8: ppo_mini_batch_size=8, ...
+    not set      ppo_mini_batch_size=8, ...
 """
 
 import contextlib
@@ -51,7 +51,7 @@ from verl.workers.classmates.remote import with_hosted
 def fill_in(config: DictConfig, machine: Machine | None = None) -> Filled:
     """Gives every key that is null a value that fits those that are not, in place. A second call changes nothing.
 
-    What is wrong with typed keys is left to the checks behind it.
+    What is wrong with keys that are set is left to the checks that follow.
 
     Args:
         config: a composed config.
@@ -136,7 +136,7 @@ def _positions(path: Any) -> int | None:
 
 
 def _gpus(chosen: Choices, reward: ClassmateRewardModelConfig, machine: Machine | None, prompts: int | None) -> None:
-    """As many GPUs as there are, or as what was typed splits over; a checkpoint's number where a run goes on there.
+    """As many GPUs as there are and the rows that are set can be divided among; a checkpoint's number if a run resumes.
 
     On the CPU, where `machine` is None, any number of ranks is there.
     """
@@ -195,10 +195,10 @@ def _rows(chosen: Choices, plain: Mapping[str, Any], reward: ClassmateRewardMode
 
 
 def _batches(chosen: Choices, rows: int | None) -> None:
-    """A batch is a few large mini-batches; both split over the ranks and into what was typed.
+    """A batch is a few large mini-batches. Both can be divided among the ranks, and into the sizes that are set.
 
     Args:
-        chosen: the config; a typed size with which nothing goes is left to the checks.
+        chosen: the config; a size that is set and fits nothing is left to the checks.
         rows: prompts that there are, at most the usual batch.
     """
     rollouts = f"{ROLLOUT}.n"
@@ -215,7 +215,7 @@ def _batches(chosen: Choices, rows: int | None) -> None:
     if BATCH in chosen.open:
         mini = chosen.get(MINI) if chosen.counts(MINI) else None
         found = (_batch_and_mini(mini, one, whole, rows) for one, whole in units)
-        # With the least of all a check finds the typed size that is too large.
+        # With the smallest batch a check finds the size that was set too large.
         chosen.set(BATCH, next((pair[0] for pair in found if pair), math.lcm(step, mini or 1)))
     if chosen.counts(BATCH):
         chosen.set(MINI, _mini_batch(chosen, chosen.get(BATCH), (in_mini, step)))
@@ -239,9 +239,9 @@ def _batch_and_mini(mini: int | None, in_mini: int, in_batch: int, rows: int | N
     """The largest mini-batch with which the batch is nearly as large as it may be, and that batch.
 
     Args:
-        mini: the typed one.
-        in_mini: of so many prompts it is a multiple.
-        in_batch: of so many the batch is one.
+        mini: the one that is set.
+        in_mini: prompts of which it is a multiple.
+        in_batch: prompts of which the batch is a multiple.
         rows: prompts that there are.
     """
     most = max(USUAL[BATCH], mini or 0, in_mini, in_batch)

@@ -1,4 +1,4 @@
-"""What nobody typed follows what was typed: whatever the combination, only a typed key may be refused."""
+"""Keys that are not set follow those that are: whatever the combination, only a key that is set may be refused."""
 
 import copy
 import functools
@@ -15,7 +15,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from tests.e2e.tiny import TinyWorld, make_tiny_world
-from tests.trainer.run.test_untyped_gpus import gpus
+from tests.trainer.run.test_unset_gpus import gpus
 from tests.trainer.test_configs import CONFIG_FOLDER, composed
 from verl.classmate.config import from_mapping
 from verl.classmate.errors import ConfigError
@@ -27,7 +27,7 @@ from verl.trainer.preflight.prompt_lengths import check_prompt_lengths, token_le
 from verl.trainer.preflight.settings import check_counts, check_with_verl
 from verl.trainer.run import command_line
 from verl.trainer.run.choices import USUAL, Machine
-from verl.trainer.run.untyped import fill_in
+from verl.trainer.run.unset import fill_in
 
 ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -44,7 +44,7 @@ def value(config: DictConfig, key: str) -> Any:
 
 @functools.cache
 def untouched(hardware: str) -> DictConfig:
-    """The config of a start with nothing typed; composing it takes most of a test's time."""
+    """The config of a start with no key set; composing it takes most of a test's time."""
     with initialize_config_dir(str(CONFIG_FOLDER), version_base="1.3"):
         return compose("classmate_cot_ppo_trainer", overrides=[f"hardware={hardware}"])
 
@@ -310,7 +310,7 @@ def test_lengths_fit_what_the_models_read(world: TinyWorld, tmp_path: Path) -> N
     assert lengths(f"{ROLLOUT}.max_model_len=512") == (256, 256)
     # A classmate reads prompt, response and its own 256 tokens.
     assert lengths(f"actor_rollout_ref.model.path={long}", *given) == (172, 172)
-    # What is too long for its typed context is left out and counted, so that nothing has to be shorter.
+    # What is too long for the context that is set is left out and counted, so that nothing has to be shorter.
     limit = "reward_model.classmate_generation_configs.max_model_len=600"
     assert lengths(f"actor_rollout_ref.model.path={long}", *given, limit) == (1024, 1024)
     # Typed lengths stay, and are refused by the checks.
@@ -335,7 +335,7 @@ def test_what_stands_in_a_yaml_of_the_users_own_is_typed(tmp_path: Path, monkeyp
     filled = fill_in(config)
     assert value(config, f"{ACTOR}.ppo_mini_batch_size") == 8
     assert value(config, f"{ACTOR}.ppo_micro_batch_size_per_gpu") == 2
-    assert filled.lines == ["not typed    ppo_mini_batch_size=8, rollout.log_prob_micro_batch_size_per_gpu=2"]
+    assert filled.lines == ["not set      ppo_mini_batch_size=8, rollout.log_prob_micro_batch_size_per_gpu=2"]
 
 
 def test_text_for_a_number_that_was_not_typed_is_still_told() -> None:

@@ -1,4 +1,4 @@
-"""GPUs that nobody typed: all that there are, as far as what was typed splits over them; and their engines."""
+"""GPUs that are not set: all that there are, if the rows can be divided among them; and their engines."""
 
 from typing import Any
 
