@@ -37,7 +37,7 @@ READERS = {
     "verl/workers/reward_manager/classmate_cot.py": {"reward_model", "debug"},
     # Before there is a typed view: what nobody typed is filled in, what a script has given is merged.
     "verl/trainer/run/choices.py": {"algorithm.adv_estimator"},
-    "verl/trainer/run/untyped.py": {"reward_model"},
+    "verl/trainer/run/unset.py": {"reward_model"},
     "verl/trainer/ppo/start_up.py": {"reward_model"},
     # What was settled is written into the config that workers are sent, and into the run's `config.yaml`.
     "verl/trainer/run/session.py": {"reward_model"},

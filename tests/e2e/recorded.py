@@ -101,6 +101,7 @@ def _of_settings() -> Iterator[Case]:
         name="two_updates_with_kl",
         overrides=(
             "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+            "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
             "actor_rollout_ref.actor.use_kl_loss=true",
             "reward_model.rollout_is_threshold=4.0",
         ),
