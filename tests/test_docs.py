@@ -65,6 +65,9 @@ CLAIMS = {
         "tests/test_install.py::test_both_ways_to_install_lead_to_the_same_environment"
     ],
     r"python3\.11 -m venv .*": ["tests/test_install.py::test_find_python_prefers_what_was_activated_last"],
+    r"python -m tests\.e2e\.recorded record .*": [
+        "tests/e2e/test_recorded.py::test_what_differs_between_two_records_is_named"
+    ],
     r"bash my_scripts/prepare_data\.sh --(smoke|local_dir .*)": [
         "tests/data_preprocessing/test_prepare_data.py::test_smoke_makes_every_set_twice_without_complaint",
         "tests/data_preprocessing/test_prepare_data.py::test_samples_give_the_recorded_rows",

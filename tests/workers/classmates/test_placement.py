@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from verl.classmate.algorithm_config import EstimatorName
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.frozen import frozen_classmates, frozen_models
@@ -63,7 +62,7 @@ def test_every_engine_has_its_own_name_from_the_config() -> None:
 
 
 def test_classmates_off_the_trainers_gpus_read_beside_log_probs() -> None:
-    def beside(config: dict[str, Any], of: ClassmateRewardModelConfig, estimator: EstimatorName = "grpo") -> bool:
+    def beside(config: dict[str, Any], of: ClassmateRewardModelConfig, estimator: str = "grpo") -> bool:
         return read_beside_log_probs(config, of, estimator=estimator)
 
     server, own = {"backend": "openai"}, {"placement": "dedicated"}
