@@ -30,7 +30,7 @@ from verl.classmate.estimators import ESTIMATORS
 from verl.classmate.reward_types import REWARD_TYPES
 
 STEPS = 2
-TIMES = ("timing_s/", "timing_per_token_ms/", "perf/", "actor/perf/")
+TIMES = ("timing_s/", "timing_per_token_ms/", "perf/", "actor/perf/", "critic/perf/")
 """Prefixes of metrics that tell how fast and how large, not what."""
 
 _REWARD = "reward_model.classmate_cot_reward_configs"
