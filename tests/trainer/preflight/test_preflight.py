@@ -209,8 +209,8 @@ SHARE = "actor_rollout_ref.rollout.gpu_memory_utilization"
     ("key", "given", "message"),
     [
         *((SHARE, given, f"{SHARE}=.*; write {SHARE}=0.5, or another") for given in (0, -0.1, 1.5, 80, "half", True)),
-        ("actor_rollout_ref.rollout.max_model_len", 100, r"does not hold .* = 2048 tokens; write .*max_model_len=2048"),
-        ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", 10, r"=10 does not hold .*ppo_max_.*=2048 or more"),
+        ("actor_rollout_ref.rollout.max_model_len", 100, r"is less than .* = 2048 tokens; write .*max_model_len=2048"),
+        ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", 10, r"=10 is less than .*ppo_max_.*=2048 or more"),
         ("actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", 2047, r"log_prob_max_token_len_per_gpu=2048 or"),
     ],
 )
@@ -278,7 +278,7 @@ def test_sequences_are_split_only_where_attention_joins_them(cpu_config, gpu_con
     check_sequence_parallel(split)
     check_sequence_parallel(changed(cpu_config, **packed))
     attention = {"actor_rollout_ref__model__override_config": {"attn_implementation": "sdpa"}}
-    with pytest.raises(ConfigError, match=r"actor\.ulysses_sequence_parallel_size=2 needs flash.* is sdpa: .*size=1"):
+    with pytest.raises(ConfigError, match=r"actor\.ulysses_sequence_parallel_size=2 needs flash.* is sdpa, .*size=1"):
         check_sequence_parallel(changed(split, **attention))
     with pytest.raises(ConfigError, match="needs flash-attention, but attention here is sdpa"):
         check_sequence_parallel(changed(cpu_config, **packed, **{SPLIT: 2}))

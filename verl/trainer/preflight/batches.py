@@ -71,8 +71,8 @@ def check_engine_settings(config: Mapping[str, Any]) -> None:
     share = value_at(config, _SHARE)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise ConfigError(
-            f"{_SHARE}={share} is not a share of a GPU's memory; write {_SHARE}=0.5, another number between 0 and 1, "
-            "or null"
+            f"{_SHARE}={share} is not a share of a GPU's memory; write {_SHARE}=0.5, or another number between 0 and "
+            "1, or null"
         )
     data, nodes = config["data"], config["actor_rollout_ref"]
     row = data["max_prompt_length"] + data["max_response_length"]
