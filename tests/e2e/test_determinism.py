@@ -100,6 +100,28 @@ def _assert_same(first: Path, second: Path, step: int) -> None:
 
 
 @pytest.mark.long
+def test_adapters_start_from_the_runs_seed(world: World, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        arguments = settings(
+            world,
+            folder,
+            "trainer.deterministic=true",
+            "actor_rollout_ref.model.lora_rank=4",
+            "actor_rollout_ref.model.lora.merge=true",
+            f"trainer.total_training_steps={SAVE_FREQ}",
+            "trainer.val_before_train=false",
+            "trainer.test_freq=-1",
+            "trainer.save_freq=-1",
+            graded_reward(tmp_path),
+        )
+        finished([*MAIN, *arguments], log=tmp_path / f"{folder.name}.txt")
+    for step in range(1, SAVE_FREQ + 1):
+        _assert_same(first, second, step)
+    assert _numbers(first, SAVE_FREQ)["actor/grad_norm"] > 0
+
+
+@pytest.mark.long
 def test_resume_without_it_is_the_same_but_for_rounding(world: World, tmp_path: Path) -> None:
     def arguments(folder: Path) -> list[str]:
         return settings(

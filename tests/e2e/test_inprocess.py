@@ -101,9 +101,8 @@ REWARDS = "reward_model.classmate_cot_reward_configs"
             "actor_rollout_ref.actor.use_kl_loss=true",
         ),
         ("algorithm.adv_estimator=gae",),
-        ("actor_rollout_ref.model.lora_rank=4", "actor_rollout_ref.model.lora.merge=true"),
     ],
-    ids=["step_wise", "grpo_w_classmate", "remax", "separated", "critic", "adapters"],
+    ids=["step_wise", "grpo_w_classmate", "remax", "separated", "critic"],
 )
 def test_the_numbers_are_those_of_a_run_on_ray(world: World, tmp_path: Path, overrides: tuple[str, ...]) -> None:
     def arguments(folder: Path) -> list[str]:
