@@ -78,7 +78,7 @@ def in_process(config: ClassmateRewardModelConfig) -> InProcessClient:
     return InProcessClient(CONFIG, config, servers, policy=None)  # type: ignore[arg-type]
 
 
-def test_a_judge_is_an_engine_behind_the_classmates(causal: Path) -> None:
+def test_a_judge_is_an_engine_with_a_name_of_its_own(causal: Path) -> None:
     mapping = {
         "classmate_cot_reward_configs": {"classmate_model_name_or_path_list": ["a"]},
         "classmate_backend": "hf",
@@ -90,13 +90,16 @@ def test_a_judge_is_an_engine_behind_the_classmates(causal: Path) -> None:
     running = engines(frozen_models(from_mapping(mapping)))
     assert [engine.name for engine in running] == [
         "classmate_0",
-        "classmate_1",
-        "classmate_1_1",
-        "classmate_2",
-        "classmate_2_1",
+        "judge",
+        "judge_1",
+        "judge_validation",
+        "judge_validation_1",
     ]
     assert [engine.frozen.required for engine in running] == [False, True, True, True, True]
-    assert running[-1].label == "judge (b, engine 1)"
+    assert [running[place].label for place in (2, -1)] == [
+        f"judge ({causal}, engine 1)",
+        "validation judge (b, engine 1)",
+    ]
 
 
 def test_an_engine_of_the_run_judges_in_words(causal: Path) -> None:

@@ -62,8 +62,6 @@ class FrozenModel:
     """Longest time of a request with its retries, in seconds."""
     required: bool = False
     """Whether rows have no score without it. If so, its loss ends the run; if not, the run goes on without it."""
-    actors: str | None = None
-    """What the names of its Ray actors are made of; None: `name`."""
 
     @property
     def is_policy(self) -> bool:
@@ -130,11 +128,10 @@ def frozen_judges(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]
     """The judges that are engines of the run."""
     vllm, placement = reward.classmate_vllm_configs, reward.llm_judge_placement or reward.classmate_placement
     width = reward.llm_judge_tensor_parallel_size or vllm.tensor_parallel_size
-    running = [judge for judge in reward.judges if judge.in_run]
     return tuple(
         FrozenModel(
             name=judge_name(judge),
-            label="judge",
+            label="judge" if judge.role == "llm_judge" else "validation judge",
             keys="reward_model.llm_judge_",
             model=judge.model,
             engine="vllm" if judge.backend == "vllm" else "hf",
@@ -149,8 +146,7 @@ def frozen_judges(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]
             max_new_tokens=reward.llm_judge_max_tokens,
             request_timeout=reward.llm_judge_timeout,
             required=True,
-            # Logs and dumps have always called them so.
-            actors=f"classmate/{place}",
         )
-        for place, judge in enumerate(running, start=len(reward.classmates))
+        for judge in reward.judges
+        if judge.in_run
     )

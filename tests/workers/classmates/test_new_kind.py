@@ -1,6 +1,7 @@
 """A kind of frozen model that this project does not have: placed, started, asked and healed as a value in a list."""
 
 import asyncio
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,13 @@ def test_it_has_a_place_of_its_own() -> None:
     ]
     assert [engine.label for engine in placed[2:]] == ["student (s, engine 1)", "monitor of thoughts (m)"]
     assert assign_gpus(placed, 2) == [(0,), (1,), (1,), (1,)]
+
+
+@pytest.mark.parametrize("names", [("student", "student"), ("a/b", "a_b")])
+def test_two_models_whose_engines_have_one_name_are_refused(names: tuple[str, str]) -> None:
+    models = [dataclasses.replace(student("s"), name=name) for name in names]
+    with pytest.raises(ValueError, match=f"the frozen models '{names[0]}' and '{names[1]}' have engines of one name"):
+        engines(models)
 
 
 @pytest.fixture(scope="module")

@@ -74,23 +74,32 @@ def actor_name(frozen: FrozenModel, replica: int = 0) -> str:
     """Name of the Ray actor that answers for one engine of a model."""
     if resolved_engine(frozen) == "vllm":
         return f"vllm_server_reward_{replica}_0_{vllm_suffix(frozen)}"
-    return (frozen.actors or frozen.name).replace("/", "_") + (f"_{replica}" if replica else "")
+    return frozen.name.replace("/", "_") + (f"_{replica}" if replica else "")
 
 
 def vllm_suffix(frozen: FrozenModel) -> str:
     """What upstream's replica puts behind the names of a model's servers."""
-    return (frozen.actors or frozen.name).replace("/", "")
+    return frozen.name.replace("/", "")
 
 
 def engines(models: Sequence[FrozenModel]) -> tuple[Engine, ...]:
-    """Every engine that the run starts for its frozen models, one model after the other."""
+    """Every engine that the run starts for its frozen models, one model after the other.
+
+    Raises:
+        ValueError: when two engines would have one name.
+    """
     started = tuple(
         Engine(frozen=frozen, replica=replica, backend=resolved_engine(frozen))
         for frozen in models
         if resolved_engine(frozen) in LOCAL
         for replica in range(frozen.replicas)
     )
-    assert len({engine.name for engine in started}) == len(started), "each engine has a name of its own"
+    taken: dict[str, Engine] = {}
+    for engine in started:
+        other = taken.setdefault(engine.name, engine)
+        if other is not engine:
+            names = f"{other.frozen.name!r} and {engine.frozen.name!r}"
+            raise ValueError(f"the frozen models {names} have engines of one name, {engine.name}; give each its own")
     return started
 
 

@@ -1,5 +1,8 @@
 """Verifiers: what they score, what they refuse to score, and that names are matched exactly."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +43,31 @@ def test_a_source_has_one_verifier():
     with pytest.raises(ValueError, match="has a verifier already"):
         register("hinted_arithmetic")(Other)
     assert get_verifier("hinted_arithmetic") is arithmetic
+
+
+_TAKES_A_NAME = """
+from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier, register
+
+class Mine(BaseVerifier):
+    reward_description = "none"
+
+    def compute_score(self, text, ground_truth):
+        return 0.0
+
+try:
+    register("sycophancy")(Mine)
+except ValueError as error:
+    print(error)
+register("mine")(Mine)
+print(*(type(get_verifier(name)).__name__ for name in ("sycophancy", "mine", "openai/gsm8k")))
+"""
+
+
+def test_a_class_that_comes_before_ours_takes_no_name_of_ours():
+    found = subprocess.run([sys.executable, "-c", _TAKES_A_NAME], capture_output=True, text=True, check=True)
+    refused, names = found.stdout.splitlines()
+    assert refused.startswith("data_source 'sycophancy' has a verifier already")
+    assert [name == "Mine" for name in names.split()] == [False, True, False]
 
 
 def test_a_verifier_that_scores_nothing_is_refused():

@@ -9,9 +9,11 @@ silently get a neighbour's verifier. A verifier is one file in this folder (or a
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from functools import cache
 
-from verl.utils.reward_score.cot_monitor.BaseVerifier import REGISTRY, BaseVerifier, register
+from verl.utils.reward_score.cot_monitor.BaseVerifier import REGISTRY, BaseVerifier
+from verl.utils.reward_score.cot_monitor.BaseVerifier import register as register_here
 
 __all__ = ["BaseVerifier", "get_verifier", "known_data_sources", "register"]
 
@@ -22,6 +24,17 @@ def _load_all() -> None:
     for module in pkgutil.iter_modules(__path__):
         if not module.ispkg and not module.name.startswith("_"):
             importlib.import_module(f"{__name__}.{module.name}")
+
+
+def register(data_source: str) -> Callable[[type[BaseVerifier]], type[BaseVerifier]]:
+    """Class decorator, for a class that is not in this folder: makes it the verifier of exactly this data source.
+
+    Raises:
+        ValueError: the data source has a verifier already.
+    """
+    # Those of this folder first: a name that one of them has is refused here, and not when that one is imported.
+    _load_all()
+    return register_here(data_source)
 
 
 def known_data_sources() -> list[str]:
