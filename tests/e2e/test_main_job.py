@@ -11,6 +11,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, finished, graded_reward, metrics, rows, settings, steps
+from tests.metrics_page import unnamed
 
 pytestmark = pytest.mark.slow
 STEPS, SAMPLES, WEIGHT = 3, 2, 0.5
@@ -57,6 +58,7 @@ def test_the_run_folder_is_complete(job: tuple[Path, str]) -> None:
     for step in (2, 3):
         assert (folder / f"global_step_{step}" / "actor" / "huggingface" / "model.safetensors").exists()
     assert [line["step"] for line in metrics(folder)] == [0, 1, 2, 3]
+    assert not unnamed(name for line in metrics(folder) for name in line), "docs/metrics.md names every metric"
     assert sorted(path.name for path in (folder / "rollouts").iterdir()) == [f"step_{n}.jsonl" for n in (1, 2, 3)]
     assert sorted(path.name for path in (folder / "val_preds").iterdir()) == ["step_0.jsonl", "step_3.jsonl"]
 

@@ -10,7 +10,7 @@ from verl.workers.classmates.engines import ClassmateWorker
 from verl.workers.classmates.group import ClassmateGroup, create_classmate_workers
 
 ClassmateCoTWorker = ClassmateWorker
-"""The name of the design readme."""
+"""The name that the original documents use."""
 
 __all__ = [
     "ClassmateClient",

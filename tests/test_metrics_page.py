@@ -1,0 +1,89 @@
+"""docs/metrics.md names every metric that the code makes, and no other."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.classmate.rows import record
+from tests.classmate.scored_rows import ALONE, numbers, views_numbers
+from tests.metrics_page import OURS, VERLS, names_like, unnamed
+from tests.trainer.ppo.advantage.worked_example import inputs, run
+from verl.classmate.judgement import Judgement
+from verl.classmate.metrics import (
+    METRICS,
+    NUMBERS,
+    NUMBERS_OF_CLASSMATE,
+    judge_metrics,
+    main_model_lengths,
+    metrics_of,
+    step_metrics,
+    validation_metrics,
+)
+from verl.classmate.outcome import Outcome
+from verl.classmate.row import Verdict
+
+ROOT = Path(__file__).parents[1]
+
+FIXED = [
+    "classmate/restarts",
+    "classmate/excluded",
+    "training/rows_lost",
+    "validation/rows_lost",
+    "timing_s/classmate_cot",
+]
+"""Written by `StepRecorder`."""
+
+
+def row_names() -> set[str]:
+    names = [*NUMBERS, *(f"classmate_1_{name}" for name in NUMBERS_OF_CLASSMATE)]
+    return {metric.name for name in names for metric in [*metrics_of(name), *METRICS]}
+
+
+def advantage_names() -> set[str]:
+    ones, some = torch.ones(4), torch.ones(4, dtype=torch.bool)
+    given = inputs(consistency_reward_B=ones, consistency_valid_B=some, greedy_base_B=ones, greedy_final_B=ones)
+    return set(run(given, adv_estimator="grpo").metrics)
+
+
+def judge_names() -> set[str]:
+    failed = Judgement(outcome=Outcome.timeout, failure="timeout", error="no answer", requests=1)
+    rows = [record(main=Verdict(outcome=Outcome.judge_error, judge=failed))]
+    return {name for prefix in ("judge", "judge/validation") for name in judge_metrics(rows, prefix=prefix)}
+
+
+def length_names() -> set[str]:
+    of_verl = [
+        f"response_length{kind}/{name}"
+        for kind in ("", "_non_aborted")
+        for name in ("mean", "max", "min", "clip_ratio")
+    ]
+    return set(main_model_lengths(dict.fromkeys(of_verl, 1.0)))
+
+
+def validation_names() -> set[str]:
+    columns = {name: [1.0] for name in views_numbers([[[1.0]], [[0.0]]], classmate_reward_type=ALONE)}
+    assert {*NUMBERS} - {*columns} == {"consistency_reward", "follows_hint"}
+    return set(validation_metrics(["openai/gsm8k"], columns, samples=4))
+
+
+MADE = sorted({*row_names(), *advantage_names(), *judge_names(), *length_names(), *validation_names(), *FIXED})
+
+
+@pytest.mark.parametrize("metric", MADE)
+def test_a_metric_has_one_line(metric: str) -> None:
+    assert len(names_like(metric, OURS)) == 1, f"{metric}: docs/metrics.md is to name it once"
+
+
+def test_no_line_is_of_a_metric_that_nobody_makes() -> None:
+    source = (ROOT / "verl/trainer/ppo/step_record.py").read_text()
+    assert all(f'"{name}"' in source for name in FIXED)
+    assert not [name for name, pattern in OURS.items() if not any(map(pattern.fullmatch, MADE))]
+    assert not {*OURS} & {*VERLS}
+
+
+def test_a_metric_without_a_line_is_found() -> None:
+    assert unnamed([*step_metrics([numbers()]), "step", "critic/loss", "new/one", "critic/new/mean"]) == [
+        "critic/new/mean",
+        "new/one",
+    ]
