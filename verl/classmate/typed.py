@@ -8,7 +8,6 @@ YAML value, the string under it the YAML comment. Field metadata may hold:
 * `null`: what null stands for; `yaml`: what the YAML says instead of the default, for instance an interpolation;
 * `example`: for the message that refuses a type;
 * `at_least`, `above`, `at_most`: which numbers are possible, with `write` for what to write instead and `unit`;
-  `finite`: neither infinite nor no number;
 * `address`: the value is the address of a server, such as this one.
 
 pydantic 2.14 was tried in its place: to give these messages it needed 99 lines of ours instead of 108, with 21 of 71
@@ -44,6 +43,7 @@ FRACTION: Mapping[str, Any] = {"at_least": 0, "at_most": 1}
 MEMORY_SHARE: Mapping[str, Any] = {"above": 0, "at_most": 1, "write": "for instance 0.3"}
 """Metadata of a share of a device's memory."""
 _PLAIN = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+_LISTS = {int: "[1,2]", float: "[1.0,2.0]", str: "[A,B]"}
 
 
 def require(condition: bool, message: str) -> None:
@@ -54,6 +54,16 @@ def require(condition: bool, message: str) -> None:
     """
     if not condition:
         raise ConfigError(message)
+
+
+def require_sum(weights: Collection[float], path: str) -> None:
+    """Refuses weights whose sum is more than a float holds: each part of it would be 0.
+
+    Raises:
+        ConfigError: they are too large.
+    """
+    told = f"{path}: the weights {list(weights)} are too large; only their ratios count, write 1 and 1"
+    require(math.isfinite(sum(weights)), told)
 
 
 def is_range(bounds: Any) -> bool:
@@ -183,22 +193,46 @@ def _convert(hint: Any, value: Any, path: str, field: dataclasses.Field | None =
     if origin in (Union, types.UnionType):
         return _convert_union(get_args(hint), value, path)
     if origin is tuple:
+        element = get_args(hint)[0]
         if isinstance(value, str) or not isinstance(value, Sequence):
-            raise ConfigError(f"{path}: expected a list, got {value!r}; write [{value}]")
-        return tuple(_convert(get_args(hint)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+            raise ConfigError(f"{path}: expected a list, got {value!r}; write {_list_with(element, value)}")
+        return tuple(_convert(element, item, f"{path}[{i}]") for i, item in enumerate(value))
     if dataclasses.is_dataclass(hint):
         assert isinstance(hint, type)
         return value if isinstance(value, hint) else parse(hint, value, path)
-    if hint is float and type(value) is int:
-        return float(value)
+    if hint is float and type(value) in (int, float):
+        return _finite(value, path)
     if type(value) is not hint:
         raise ConfigError(f"{path}: expected {_PLAIN[hint]}, got {value!r}")
     return value
 
 
+def _finite(value: float, path: str) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
+    if not math.isfinite(number):
+        raise ConfigError(f"{path}: write a finite number, not {number}")
+    return number
+
+
+def _list_with(element: Any, value: Any) -> str:
+    """What a list looks like whose elements have this type: with the value that stands alone, if it could be one."""
+    if dataclasses.is_dataclass(element):
+        needed = [field.name for field in dataclasses.fields(element) if field.default is dataclasses.MISSING]
+        return f"[{{{', '.join(f'{name}: {name.upper()}' for name in needed)}}}]"
+    kinds = get_args(element) or (element,)
+    if type(value) in kinds or (float in kinds and type(value) is int):
+        return f"[{value}]"
+    return _LISTS[kinds[0]]
+
+
 def _convert_union(hints: Sequence[Any], value: Any, path: str) -> Any:
     if value is None and type(None) in hints:
         return None
+    if type(value) in (int, float) and float in hints:
+        return _finite(value, path)
     hints = [hint for hint in hints if hint is not type(None)]
     for hint in hints[:-1]:
         try:
@@ -222,8 +256,6 @@ def _check_value(value: Any, path: str, metadata: Mapping[str, Any]) -> None:
         raise ConfigError(f"{path}: {value!r} is not an address; write for instance {metadata['address']}")
     if type(value) not in (int, float):
         return
-    if "finite" in metadata and not math.isfinite(value):
-        raise ConfigError(f"{path}: write a finite number, not {value}")
     at_least, above, at_most = (metadata.get(name) for name in ("at_least", "above", "at_most"))
     inside = (
         (at_least is None or value >= at_least)
