@@ -33,7 +33,7 @@ from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from verl.classmate.errors import ConfigError
+from verl.classmate.errors import ConfigError, MissingKeyError
 
 T = TypeVar("T")
 COUNT: Mapping[str, Any] = {"at_least": 1}
@@ -85,16 +85,47 @@ def plain_mapping(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapping
 
 
+class PlainNode(dict[str, Any]):
+    """A node of a plain config, for reading. To read a key that is not there is a user's mistake, who has removed it."""
+
+    def __init__(self, values: Mapping[str, Any], path: str = "") -> None:
+        """Copies the node and all below it.
+
+        Args:
+            values: the node.
+            path: its dotted key; "" for the whole config.
+        """
+        prefix = f"{path}." if path else ""
+        super().__init__({key: _for_reading(value, f"{prefix}{key}") for key, value in values.items()})
+        self._prefix = prefix
+
+    def __missing__(self, key: str) -> Any:
+        raise MissingKeyError(missing_key(f"{self._prefix}{key}"))
+
+
+def _for_reading(value: Any, path: str) -> Any:
+    if isinstance(value, Mapping):
+        return PlainNode(value, path)
+    if isinstance(value, list):
+        return [_for_reading(item, f"{path}[{i}]") for i, item in enumerate(value)]
+    return value
+
+
+def missing_key(key: str) -> str:
+    """What is said of a key that is read, and that an override of the user's has removed."""
+    return f"{key} is missing; write +{key}=VALUE, or leave out the argument that removes it"
+
+
 def value_at(config: Mapping[str, Any], key: str) -> Any:
     """The value of a dotted key of a plain config.
 
     Raises:
-        ConfigError: when a user's override has removed it.
+        MissingKeyError: when a user's override has removed it.
     """
     node: Any = config
     for part in key.split("."):
         if not isinstance(node, Mapping) or part not in node:
-            raise ConfigError(f"{key} is missing; write +{key}=VALUE, or leave out the argument that removes it")
+            raise MissingKeyError(missing_key(key))
         node = node[part]
     return node
 
