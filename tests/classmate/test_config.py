@@ -1,9 +1,11 @@
 """Every option has one default, every mistake one line that says what to write instead."""
 
 import dataclasses
+import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -202,9 +204,17 @@ MISTAKES = [
         "classmate_weights: belongs to classmate_model_name_or_path_list",
     ),
     (reward_options(classmate_model_name_or_path_list="a"), "expected a list, got 'a'; write [a]"),
+    (reward_options(classmate_model_name_or_path_list={}), "expected a list, got {}; write [A,B]"),
+    (reward_options(classmate_weights=1), "classmate_weights: expected a list, got 1; write [1]"),
+    (reward_options(classmate_weights={}), "classmate_weights: expected a list, got {}; write [1.0,2.0]"),
+    ({"classmates": None}, "reward_model.classmates: expected a list, got None; write [{model: MODEL}]"),
+    ({"classmates": {}}, "reward_model.classmates: expected a list, got {}; write [{model: MODEL}]"),
+    ({"custom_reward_range": "low"}, "expected a list, got 'low'; write [1.0,2.0]"),
     (reward_options(classmate_model_name_or_path_list=[]), "no classmate is given; write"),
     (reward_options(classmate_weights=[1.0]), "1 weights for 2 entries"),
     (reward_options(classmate_weights=[0.0, 0.0]), "must not be negative nor all 0"),
+    (reward_options(classmate_weights=[1e308, 1e308]), "the weights [1e+308, 1e+308] are too large; only their"),
+    ({"classmates": [{"model": "a", "weight": 1e308}, {"model": "b", "weight": 1e308}]}, "classmates: the weights [1e"),
     (reward_options(classmate_reward_weight=-1), f"{NODE}.classmate_reward_weight: -1.0 is negative"),
     (reward_options(classmate_reward_weight=float("nan")), "write a finite number"),
     (reward_options(classmate_reward_weight=2, reward_fusion="weighted_average"), "write a number from 0 to 1"),
@@ -333,6 +343,19 @@ def bounded(cls: type, *nodes: str) -> list[tuple[tuple[str, ...], dataclasses.F
     return found
 
 
+def numbers(cls: type, *nodes: str) -> list[tuple[str, ...]]:
+    """The paths to the fields of a dataclass, and of those in it, that may hold a float."""
+    found = []
+    for name, hint in get_type_hints(cls).items():
+        parts = (hint, *get_args(hint))
+        inner = next((part for part in parts if dataclasses.is_dataclass(part)), None)
+        if inner is not None:
+            found += numbers(inner, *nodes, name)  # type: ignore[arg-type]
+        elif float in parts or any(float in get_args(part) for part in parts):
+            found.append((*nodes, name))
+    return found
+
+
 def with_value(path: tuple[str, ...], value: object) -> dict:
     """The node `reward_model` in which nothing but one key is typed."""
     if path[0] == "classmates":
@@ -356,3 +379,25 @@ def test_bounds_are_kept(path: tuple[str, ...], field: dataclasses.Field) -> Non
         assert str(error.value).startswith(f"reward_model.{key}: ")
     if field.default is not None:
         assert from_mapping(with_value(path, field.default), require_classmates=False) is not None
+
+
+NUMBERS = numbers(ClassmateRewardModelConfig)
+
+
+def test_numbers_are_found_wherever_they_stand() -> None:
+    assert {
+        ("classmates", "weight"),
+        ("format_weight",),
+        ("rollout_is_threshold",),
+        ("classmate_cot_reward_configs", "classmate_weights"),
+        ("classmate_cot_reward_configs", "unfinished_main_score"),
+        ("classmate_generation_configs", "temperature"),
+    } <= set(NUMBERS)
+
+
+@pytest.mark.parametrize("path", NUMBERS, ids=".".join)
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 10**400])
+def test_each_number_is_finite(path: tuple[str, ...], number: float) -> None:
+    is_list = path[-1] in ("classmate_weights", "custom_reward_range")
+    with pytest.raises(ConfigError, match=rf"{path[-1]}(\[0\])?: write a finite number, not (nan|inf|-inf)$"):
+        from_mapping(with_value(path, [number, 1] if is_list else number), require_classmates=False)

@@ -16,7 +16,7 @@ from verl.classmate.estimators import DECOUPLED_ESTIMATORS, ESTIMATORS, OUR_ESTI
 from verl.classmate.reward_config import REWARD_NODE, Clamp, ClassmateCotRewardConfig, TokenMode
 from verl.classmate.reward_model_config import ClassmateRewardModelConfig
 from verl.classmate.reward_types import REWARD_TYPES
-from verl.classmate.typed import parse, plain_mapping, require
+from verl.classmate.typed import parse, plain_mapping, require, value_at
 
 _DRGRPO = {
     "algorithm.adv_estimator": "grpo",
@@ -196,9 +196,9 @@ def rollout_correction(config: Mapping[str, Any], reward: ClassmateRewardModelCo
     Raises:
         ConfigError: the node says something else.
     """
-    cap, node = reward.rollout_is_threshold, config["algorithm"]["rollout_correction"] or {}
     key, log_probs = "algorithm.rollout_correction", "actor_rollout_ref.rollout.calculate_log_probs"
-    told = bool(config["actor_rollout_ref"]["rollout"]["calculate_log_probs"])
+    cap, node = reward.rollout_is_threshold, value_at(config, key) or {}
+    told = bool(value_at(config, log_probs))
     asks = [name for name in ("rollout_is", "rollout_rs", "bypass_mode") if node.get(name)]
     require(told or not asks, f"{key}.{''.join(asks[:1])} needs the rollout engine's log-probs; write {log_probs}=true")
     if cap is None:

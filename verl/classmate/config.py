@@ -33,7 +33,7 @@ from verl.classmate.reward_model_config import (
     ClassmateVllmConfig,
 )
 from verl.classmate.specs import DEFAULT_SHARE, Backend, ClassmateSpec, Placement, SelfPlaySpec
-from verl.classmate.typed import parse, plain_mapping, render_yaml, require, value_at
+from verl.classmate.typed import PlainNode, parse, plain_mapping, render_yaml, require, value_at
 
 __all__ = [
     "BASE_YAML",
@@ -127,7 +127,8 @@ class RunConfig:
         Raises:
             ConfigError: a key, a value or a combination that is not possible; one line that says what to write.
         """
-        plain = plain_mapping(config)
+        resolved = plain_mapping(config)
+        plain = PlainNode(resolved)
         reward = from_mapping(plain["reward_model"], require_classmates=trainer_name == "classmate_cot")
         algorithm = algorithm_from_mapping(plain["algorithm"])
         advantage = check_training(plain, reward, algorithm)
@@ -139,14 +140,14 @@ class RunConfig:
             trainer_name=trainer_name or trainer["v1"]["trainer_mode"],
             folder=None if trainer["default_local_dir"] is None else Path(trainer["default_local_dir"]),
             device=trainer["device"],
-            deterministic=bool(value_at(plain, "trainer.deterministic")),
-            debug=bool(value_at(plain, "debug")),
-            fork_workers=bool(value_at(plain, "trainer.fork_workers")),
-            console=value_at(plain, "trainer.console"),
+            deterministic=bool(trainer["deterministic"]),
+            debug=bool(plain["debug"]),
+            fork_workers=bool(trainer["fork_workers"]),
+            console=trainer["console"],
             policy_engine=policy["rollout"]["name"],
             max_prompt_length=data["max_prompt_length"],
             max_response_length=data["max_response_length"],
-            template_kwargs=data["apply_chat_template_kwargs"] or {},
+            template_kwargs=value_at(resolved, "data.apply_chat_template_kwargs") or {},
         )
 
     @property

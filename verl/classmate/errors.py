@@ -14,6 +14,12 @@ class ConfigError(ValueError):
     """A mistake of the user: one line, the full key, what to write instead."""
 
 
+class MissingKeyError(ConfigError, KeyError):
+    """A key that is read is not in the config: whoever looks for one by trial finds a `KeyError`."""
+
+    __str__ = ConfigError.__str__
+
+
 class ClassmateEngineError(RuntimeError):
     """A classmate's engine failed to answer a request."""
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from verl.classmate.cot import KeepSpec, parse_keep_rate
 from verl.classmate.reward_types import REWARD_TYPES, RewardType
-from verl.classmate.typed import COUNT, FRACTION, require
+from verl.classmate.typed import COUNT, FRACTION, require, require_sum
 
 REWARD_NODE = "reward_model.classmate_cot_reward_configs"
 
@@ -36,10 +36,10 @@ class ClassmateCotRewardConfig:
     each save). live: answered by the policy's own engines, with the current weights and without a second copy."""
     self_play_model: str | None = field(default=None, metadata={"yaml": "${actor_rollout_ref.model.path}"})
     """The policy's start checkpoint, which is the classmate in self-play."""
-    classmate_reward_weight: float = field(default=1.0, metadata={"at_least": 0, "finite": True})
+    classmate_reward_weight: float = field(default=1.0, metadata={"at_least": 0})
     """Weight w of the classmate term: of its normalised advantage where the estimator normalises it on its own
     (gdpo_classmate, gdpo_wo_bn, grpo_main_classmate_separated), else of the reward."""
-    main_reward_weight: float = field(default=1.0, metadata={"finite": True})
+    main_reward_weight: float = 1.0
     """Weight of the main model's own normalised advantage in gdpo_classmate and gdpo_wo_bn."""
     classmate_reward_type: str = field(
         default="vanilla_reward",
@@ -66,7 +66,7 @@ class ClassmateCotRewardConfig:
     they would answer; the verifier scores the main answer first. Classmate scores in the metrics are then those of the
     other rows. auto: unless a judge or a custom_reward_function scores the main answer, which may take long. False: ask
     about all rows."""
-    main_correct_threshold: float | None = field(default=None, metadata={"finite": True})
+    main_correct_threshold: float | None = None
     """Directed main reward from which an answer counts as correct; null: the verifier's own."""
     token_level_classmate_reward_mode: TokenMode | None = None
     """Which tokens carry the classmate's advantage: all, or only those handed over (classmate_partial); null:
@@ -100,11 +100,11 @@ class ClassmateCotRewardConfig:
     """Where the CoT stands: in the classmate's thought block, or without markers at the start of its answer."""
     unfinished_cot: Literal["no_classmate", "close_and_score"] = "no_classmate"
     """A CoT without close marker: no classmate reward, or closed and scored all the same."""
-    unfinished_main_score: float | Literal["lowest", "exclude"] = field(default="lowest", metadata={"finite": True})
+    unfinished_main_score: float | Literal["lowest", "exclude"] = "lowest"
     """Directed reward of a row without answer: the verifier's lowest, a number, or exclude the row."""
     add_consistency_reward: bool = False
     """Also reward agreement of the classmates' answers with the main model's own, whether or not it is right."""
-    consistency_reward_weight: float = field(default=1.0, metadata={"finite": True})
+    consistency_reward_weight: float = 1.0
     """Weight of that reward: of its normalised advantage or of the reward, as with classmate_reward_weight."""
     min_classmate_valid_fraction: float = field(default=0.5, metadata={**FRACTION, "write": "0.5"})
     """If fewer of the asked rows have a classmate score, the step trains on the main reward alone and logs an error."""
@@ -134,6 +134,7 @@ class ClassmateCotRewardConfig:
                 all(weight >= 0 for weight in weights) and sum(weights) > 0,
                 f"{REWARD_NODE}.classmate_weights: {list(weights)} must not be negative nor all 0; write [1, 1]",
             )
+            require_sum(weights, f"{REWARD_NODE}.classmate_weights")
 
     def _check_reward_type(self) -> None:
         name, kind = self.classmate_reward_type, self.reward_type

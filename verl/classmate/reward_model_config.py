@@ -21,7 +21,7 @@ from verl.classmate.specs import (
     Placement,
     SelfPlaySpec,
 )
-from verl.classmate.typed import COUNT, FRACTION, MEMORY_SHARE, is_range, require
+from verl.classmate.typed import COUNT, FRACTION, MEMORY_SHARE, is_range, require, require_sum
 
 SANDBOX_PORT = 8001
 """Where `verl.code_utils.api` listens unless it is told otherwise."""
@@ -223,6 +223,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
             not specs or sum(spec.weight for spec in specs) > 0,
             "reward_model.classmates: all weights are 0; write a weight above 0 for at least one",
         )
+        require_sum([spec.weight for spec in specs], "reward_model.classmates")
         if reward.self_play != "none":
             require(
                 bool(reward.self_play_model),

@@ -8,7 +8,6 @@ YAML value, the string under it the YAML comment. Field metadata may hold:
 * `null`: what null stands for; `yaml`: what the YAML says instead of the default, for instance an interpolation;
 * `example`: for the message that refuses a type;
 * `at_least`, `above`, `at_most`: which numbers are possible, with `write` for what to write instead and `unit`;
-  `finite`: neither infinite nor no number;
 * `address`: the value is the address of a server, such as this one.
 
 pydantic 2.14 was tried in its place: to give these messages it needed 99 lines of ours instead of 108, with 21 of 71
@@ -34,7 +33,7 @@ from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from verl.classmate.errors import ConfigError
+from verl.classmate.errors import ConfigError, MissingKeyError
 
 T = TypeVar("T")
 COUNT: Mapping[str, Any] = {"at_least": 1}
@@ -44,6 +43,7 @@ FRACTION: Mapping[str, Any] = {"at_least": 0, "at_most": 1}
 MEMORY_SHARE: Mapping[str, Any] = {"above": 0, "at_most": 1, "write": "for instance 0.3"}
 """Metadata of a share of a device's memory."""
 _PLAIN = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+_LISTS = {int: "[1,2]", float: "[1.0,2.0]", str: "[A,B]"}
 
 
 def require(condition: bool, message: str) -> None:
@@ -54,6 +54,16 @@ def require(condition: bool, message: str) -> None:
     """
     if not condition:
         raise ConfigError(message)
+
+
+def require_sum(weights: Collection[float], path: str) -> None:
+    """Refuses weights whose sum is more than a float holds: each part of it would be 0.
+
+    Raises:
+        ConfigError: they are too large.
+    """
+    told = f"{path}: the weights {list(weights)} are too large; only their ratios count, write 1 and 1"
+    require(math.isfinite(sum(weights)), told)
 
 
 def is_range(bounds: Any) -> bool:
@@ -75,16 +85,47 @@ def plain_mapping(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapping
 
 
+class PlainNode(dict[str, Any]):
+    """A node of a plain config, for reading. To read a key that is not there is a user's mistake, who has removed it."""
+
+    def __init__(self, values: Mapping[str, Any], path: str = "") -> None:
+        """Copies the node and all below it.
+
+        Args:
+            values: the node.
+            path: its dotted key; "" for the whole config.
+        """
+        prefix = f"{path}." if path else ""
+        super().__init__({key: _for_reading(value, f"{prefix}{key}") for key, value in values.items()})
+        self._prefix = prefix
+
+    def __missing__(self, key: str) -> Any:
+        raise MissingKeyError(missing_key(f"{self._prefix}{key}"))
+
+
+def _for_reading(value: Any, path: str) -> Any:
+    if isinstance(value, Mapping):
+        return PlainNode(value, path)
+    if isinstance(value, list):
+        return [_for_reading(item, f"{path}[{i}]") for i, item in enumerate(value)]
+    return value
+
+
+def missing_key(key: str) -> str:
+    """What is said of a key that is read, and that an override of the user's has removed."""
+    return f"{key} is missing; write +{key}=VALUE, or leave out the argument that removes it"
+
+
 def value_at(config: Mapping[str, Any], key: str) -> Any:
     """The value of a dotted key of a plain config.
 
     Raises:
-        ConfigError: when a user's override has removed it.
+        MissingKeyError: when a user's override has removed it.
     """
     node: Any = config
     for part in key.split("."):
         if not isinstance(node, Mapping) or part not in node:
-            raise ConfigError(f"{key} is missing; write +{key}=VALUE, or leave out the argument that removes it")
+            raise MissingKeyError(missing_key(key))
         node = node[part]
     return node
 
@@ -183,22 +224,46 @@ def _convert(hint: Any, value: Any, path: str, field: dataclasses.Field | None =
     if origin in (Union, types.UnionType):
         return _convert_union(get_args(hint), value, path)
     if origin is tuple:
+        element = get_args(hint)[0]
         if isinstance(value, str) or not isinstance(value, Sequence):
-            raise ConfigError(f"{path}: expected a list, got {value!r}; write [{value}]")
-        return tuple(_convert(get_args(hint)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+            raise ConfigError(f"{path}: expected a list, got {value!r}; write {_list_with(element, value)}")
+        return tuple(_convert(element, item, f"{path}[{i}]") for i, item in enumerate(value))
     if dataclasses.is_dataclass(hint):
         assert isinstance(hint, type)
         return value if isinstance(value, hint) else parse(hint, value, path)
-    if hint is float and type(value) is int:
-        return float(value)
+    if hint is float and type(value) in (int, float):
+        return _finite(value, path)
     if type(value) is not hint:
         raise ConfigError(f"{path}: expected {_PLAIN[hint]}, got {value!r}")
     return value
 
 
+def _finite(value: float, path: str) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
+    if not math.isfinite(number):
+        raise ConfigError(f"{path}: write a finite number, not {number}")
+    return number
+
+
+def _list_with(element: Any, value: Any) -> str:
+    """What a list looks like whose elements have this type: with the value that stands alone, if it could be one."""
+    if dataclasses.is_dataclass(element):
+        needed = [field.name for field in dataclasses.fields(element) if field.default is dataclasses.MISSING]
+        return f"[{{{', '.join(f'{name}: {name.upper()}' for name in needed)}}}]"
+    kinds = get_args(element) or (element,)
+    if type(value) in kinds or (float in kinds and type(value) is int):
+        return f"[{value}]"
+    return _LISTS[kinds[0]]
+
+
 def _convert_union(hints: Sequence[Any], value: Any, path: str) -> Any:
     if value is None and type(None) in hints:
         return None
+    if type(value) in (int, float) and float in hints:
+        return _finite(value, path)
     hints = [hint for hint in hints if hint is not type(None)]
     for hint in hints[:-1]:
         try:
@@ -222,8 +287,6 @@ def _check_value(value: Any, path: str, metadata: Mapping[str, Any]) -> None:
         raise ConfigError(f"{path}: {value!r} is not an address; write for instance {metadata['address']}")
     if type(value) not in (int, float):
         return
-    if "finite" in metadata and not math.isfinite(value):
-        raise ConfigError(f"{path}: write a finite number, not {value}")
     at_least, above, at_most = (metadata.get(name) for name in ("at_least", "above", "at_most"))
     inside = (
         (at_least is None or value >= at_least)

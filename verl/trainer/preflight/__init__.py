@@ -14,7 +14,7 @@ from typing import Any
 
 from verl.classmate.config import RunConfig
 from verl.classmate.errors import ConfigError
-from verl.classmate.typed import value_at
+from verl.classmate.typed import PlainNode
 from verl.trainer.preflight.agents import check_agents
 from verl.trainer.preflight.batches import check_batch_sizes, check_engine_settings, check_rows, check_sequence_parallel
 from verl.trainer.preflight.custom_reward import check_custom_scale, custom_scale
@@ -48,7 +48,8 @@ def check(config: Mapping[str, Any], run: RunConfig) -> None:
         ConfigError: for the first thing that would make the run fail.
     """
     with quiet():
-        _check(config, run)
+        _check(PlainNode(config), run)
+        check_with_verl(config)
 
 
 @contextlib.contextmanager
@@ -82,7 +83,7 @@ def _check(config: Mapping[str, Any], run: RunConfig) -> None:
         check_devices(config, reward)
     check_batch_sizes(config)
     check_engine_settings(config)
-    check_loggers(value_at(config, "trainer.logger"))
+    check_loggers(config["trainer"]["logger"])
     custom = custom_scale(config, reward)
     check_files(config["data"], verified=custom is None)
     check_rows(config)
@@ -98,4 +99,3 @@ def _check(config: Mapping[str, Any], run: RunConfig) -> None:
     check_templates(config, reward)
     check_prompt_lengths(config["data"], policy_tokenizer(config, reward))
     check_memory(config, reward)
-    check_with_verl(config)

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 
 from verl.classmate.config import DEFAULT_SHARE, ClassmateRewardModelConfig
 from verl.classmate.frozen import frozen_models
+from verl.classmate.typed import PlainNode, plain_mapping
 from verl.trainer.resources.gpu_memory import FEW_ROWS, EngineNeed, Job, Plan, margin_gib
 from verl.trainer.resources.gpu_settings import NO_KEY_HELPS, advice, choose
 from verl.trainer.resources.model_sizes import model_size
@@ -58,7 +59,7 @@ def this_machine() -> Machine:
 
 def plan_memory(chosen: Choices, machine: Machine, reward: ClassmateRewardModelConfig) -> Filled:
     """Shares, offload, schedule and micro-batches for the memory of the GPUs."""
-    plain: Any = OmegaConf.to_container(chosen.config, resolve=True)
+    plain = PlainNode(plain_mapping(chosen.config))
     job, unknown = _job(chosen, plain, reward, machine)
     if job is None:
         return _blind(chosen, reward, unknown) if unknown else Filled(lines=[])

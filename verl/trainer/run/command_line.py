@@ -9,6 +9,7 @@ Its `main` only shows things: it would compose twice, make folders, and print ev
 
 import dataclasses
 import os
+import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,12 +22,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import setup_globals
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, InterpolationKeyError, OmegaConfBaseException
 
 from verl.classmate.algorithm_config import AlgorithmConfig
 from verl.classmate.aliases import resolve_aliases
 from verl.classmate.config import BASE_YAML
 from verl.classmate.errors import ConfigError
+from verl.classmate.typed import missing_key
 from verl.trainer.run.choices import USUAL
 
 CONFIG_FOLDER = Path(__file__).parents[1] / "config"
@@ -214,6 +216,10 @@ def describe(error: Exception) -> str:
     cause = error.__cause__
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and isinstance(cause.parent_node, DictConfig):
         return _unknown_key(str(cause.full_key), str(cause.key), cause.parent_node)
+    if isinstance(error, ConfigKeyError | ConfigAttributeError) and error.full_key:
+        return missing_key(str(error.full_key))
+    if isinstance(error, InterpolationKeyError) and (key := re.search("'(.+)' not found", str(error))):
+        return missing_key(key[1])
     if isinstance(error, hydra.errors.OverrideParseException):
         reason = str(error).splitlines()[0]
         return f"{error.override!r} cannot be read ({reason}); write key=value, with quotes around special characters"

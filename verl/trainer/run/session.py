@@ -48,7 +48,8 @@ def settle(config: DictConfig, run: RunConfig, folder: RunFolder) -> tuple[RunCo
     run = dataclasses.replace(run, reward=_settled_reward(run.reward, folder), folder=folder.path)
     with open_dict(config):
         _settle_trainer(config, run, folder)
-        config.algorithm.rollout_correction.update(rollout_correction(config, run.reward))
+        if correction := rollout_correction(config, run.reward):
+            OmegaConf.update(config, "algorithm.rollout_correction", correction, merge=True)
         _tell_workers(config.reward_model, run.reward)
         _settle_models(config, run)
     if run.algorithm.adv_estimator.startswith("gdpo") and run.algorithm.gdpo_group_norm == "mean_only":
