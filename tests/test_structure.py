@@ -9,11 +9,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-LONGEST_FILE, LONGEST_FUNCTION, LONGEST_TEST_NAME = 400, 60, 60
-"""Lines, lines and letters."""
+LONGEST_FILE, LONGEST_TRAINER, LONGEST_FUNCTION, LONGEST_TEST_NAME = 400, 300, 60, 60
+"""Lines, lines, lines and letters."""
 
 ALONE = {"verl/code_utils/jail.py", "scripts/install.py"}
-"""Files that may be longer: they run alone, on the standard library."""
+"""The only files that may be longer: they run alone, on the standard library. Their functions are no longer than
+others."""
 
 
 @lru_cache
@@ -69,8 +70,11 @@ def test_no_module_name_of_ours_is_upstreams() -> None:
 
 
 def test_no_file_is_too_long() -> None:
-    long = {name for name, text in sources().items() if len(text.splitlines()) > LONGEST_FILE}
-    assert long <= ALONE, sorted(long - ALONE)
+    assert {name for name, text in sources().items() if len(text.splitlines()) > LONGEST_FILE} == ALONE
+
+
+def test_the_trainer_stays_short() -> None:
+    assert len(sources()["verl/trainer/ppo/classmate_cot_ray_trainer.py"].splitlines()) <= LONGEST_TRAINER
 
 
 def test_no_function_is_too_long() -> None:

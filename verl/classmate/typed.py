@@ -86,7 +86,7 @@ def plain_mapping(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class PlainNode(dict[str, Any]):
-    """A node of a plain config, for reading. To read a key that is not there is a user's mistake, who has removed it."""
+    """A node of a plain config, for reading. A key that is read and is not there has been removed by a user."""
 
     def __init__(self, values: Mapping[str, Any], path: str = "") -> None:
         """Copies the node and all below it.

@@ -149,6 +149,55 @@ def test_own_yaml_must_be_there_and_not_sweep(own):
         composed(f"--config-dir={own}", "--config-name=sweeping")
 
 
+def test_own_yaml_may_build_on_one_of_ours(tmp_path):
+    (tmp_path / "mine.yaml").write_text("defaults: [qwen_ppo_trainer, _self_]\ndata:\n  seed: 7\n")
+    (tmp_path / "theirs.yaml").write_text("defaults: [mine, _self_]\ntrainer:\n  nnodes: 2\n")
+    ours = composed("--config-name=qwen_ppo_trainer", "trainer.nnodes=2", "data.seed=7")
+    assert composed(f"--config-dir={tmp_path}", "--config-name=mine", "trainer.nnodes=2") == ours
+    assert composed(f"--config-dir={tmp_path}", "--config-name=theirs") == ours
+    with pytest.raises(ConfigError, match=r"data\.seed: expected an integer, got 'abc'"):
+        composed(f"--config-dir={tmp_path}", "--config-name=theirs", "data.seed=abc")
+
+
+@pytest.mark.parametrize("shown", [["--cfg", "job"], ["--info", "defaults"]])
+def test_own_yaml_that_builds_on_ours_is_shown_too(shown, tmp_path):
+    (tmp_path / "mine.yaml").write_text("defaults: [classmate_cot_ppo_trainer, _self_]\ndata:\n  seed: 777\n")
+    result = run_entry([f"--config-dir={tmp_path}", "--config-name=mine", *shown], folder=tmp_path)
+    assert (result.code, result.left_behind) == (0, [])
+    assert ("  seed: 777\n" if shown[0] == "--cfg" else "classmate_cot_ppo_trainer") in result.stdout
+
+
+def test_flags_that_show_something_come_alone():
+    with pytest.raises(ConfigError, match="--cfg, --info and --shell-completion exclude each other"):
+        composed("--cfg", "job", "--info", "defaults")
+    with pytest.raises(ConfigError, match="write --cfg job --resolve"):
+        composed("--resolve")
+
+
+OWN = "defaults: [classmate_cot_ppo_trainer, _self_]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            OWN + "data:\n\tseed: 1\n",
+            r"mine.yaml, line 3: found character '\t' that cannot start any token; write spaces",
+        ),
+        (OWN + "data:\n  seed: 1\n  seed: 2\n", "mine.yaml, line 4: found duplicate key seed; write it once"),
+        (OWN + "data: [1\n", "mine.yaml, line 3: expected ',' or ']', but got '<stream end>'; correct the line"),
+        (OWN + "data: *x\n", "mine.yaml, line 2: found undefined alias 'x'; correct the line"),
+        ("data:\n  seed: 1\n", "write `defaults: [classmate_cot_ppo_trainer, _self_]` at the top of the YAML"),
+    ],
+)
+def test_own_yaml_that_cannot_be_read_is_one_line(text, told, tmp_path):
+    (tmp_path / "mine.yaml").write_text(text)
+    result = run_entry([f"--config-dir={tmp_path}", "--config-name=mine"], folder=tmp_path / "run")
+    assert (result.code, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.endswith(f"{told}\n")
+
+
 def test_help_names_the_keys_that_a_run_needs_and_ours(tmp_path):
     result = run_entry(["--help"], folder=tmp_path)
     assert (result.code, result.stderr, result.left_behind) == (0, "", [])

@@ -20,7 +20,6 @@ from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 
 from verl.classmate.errors import ConfigError
-from verl.classmate.frozen import frozen_models
 from verl.classmate.record import RowRecord
 from verl.experimental.agent_loop.row_reading import row_pipeline
 from verl.trainer.ppo import batched, start_up
@@ -115,9 +114,8 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
 
     def _init_classmate_workers(self) -> None:
         """Starts the classmates and judges that need no GPU pool, which load while the policy's own models do."""
-        if frozen_models(self.reward_config) and self.classmates is None:
-            self.classmates = ClassmateGroup(self.config, self.reward_config, on_event=self.console.line)
-            self.classmates.start_unplaced()
+        if self.classmates is None:
+            self.classmates = ClassmateGroup.of_run(self.config, self.reward_config, on_event=self.console.line)
 
     def _init_tokenizer(self) -> None:
         super()._init_tokenizer()
@@ -188,8 +186,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         self._startup.show()
 
     def step(self, metrics: dict, timing_raw: dict) -> KVBatchMeta:
-        """Upstream's step, which calls the methods from here to `_update_actor`; its batch is kept until it is
-        saved."""
+        """Upstream's step, which calls the methods from here to `_update_actor`; keeps its batch until it is saved."""
         batch = super().step(metrics, timing_raw)
         self._trained = (batch, metrics)
         return batch

@@ -15,11 +15,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
+import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import IConfigRepository
+from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_automatic_config_search_path, get_args_parser
 from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.default_element import ResultDefault
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import setup_globals
+from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, InterpolationKeyError, OmegaConfBaseException
@@ -33,6 +39,9 @@ from verl.trainer.run.choices import USUAL
 
 CONFIG_FOLDER = Path(__file__).parents[1] / "config"
 """Our primary YAML files; upstream's are found by their search path."""
+
+_UPSTREAM = "pkg://verl.trainer.config"
+"""Where Hydra finds upstream's YAML files; our primary ones say it too, for those who compose them by `hydra.main`."""
 
 _EXPECTED = {bool: "true or false", int: "an integer", float: "a number"}
 
@@ -159,18 +168,62 @@ def compose(config_name: str, arguments: list[str]) -> DictConfig | None:
         return None
     name = flags.config_name or config_name
     try:
-        if flags.cfg or flags.info or flags.hydra_help or flags.shell_completion or flags.resolve:
-            hydra.main(config_path=str(CONFIG_FOLDER), config_name=config_name, version_base="1.3")(lambda _: None)()
-            return None
         loader = _loader(flags)
+        if flags.cfg or flags.info or flags.hydra_help or flags.shell_completion or flags.resolve:
+            _show(flags, loader, name)
+            return None
         config = _load(loader, name, flags.overrides)
         _check_types(config, flags.overrides, loader, name)
         _expand_home(config)
     except ConfigError:
         raise
-    except (hydra.errors.HydraException, OmegaConfBaseException, ValueError) as error:
+    except (hydra.errors.HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
+        if flags.config_name and "Could not override 'hardware'" in str(error):
+            raise ConfigError(
+                f"--config-name={name} does not build on a config of ours; write `defaults: [{config_name}, _self_]` "
+                "at the top of the YAML"
+            ) from error
         raise ConfigError(describe(error)) from error
     return config
+
+
+class _Loader(ConfigLoaderImpl):
+    """Hydra's, with which a YAML of a user's may build on ours: `defaults: [classmate_cot_ppo_trainer, _self_]`.
+
+    Hydra takes a search path from the primary YAML only, and refuses one in any other. That of ours is added by
+    `_loader`, so that it is not needed where a YAML of ours is not the primary one.
+    """
+
+    def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
+        loaded = repo.load_config(default.config_path) if default.config_path and not default.primary else None
+        if loaded is not None and OmegaConf.select(loaded.config, "hydra.searchpath") == [_UPSTREAM]:
+            del loaded.config.hydra.searchpath
+        return super()._load_single_config(default, repo)
+
+
+def _show(flags: Any, loader: ConfigLoaderImpl, config_name: str) -> None:
+    """What one of Hydra's flags asks for. Its own `main` would compose by a loader of its own.
+
+    Raises:
+        ConfigError: for flags that exclude each other.
+    """
+    if sum(map(bool, (flags.cfg, flags.info, flags.shell_completion, flags.run))) > 1:
+        raise ConfigError("--run, --cfg, --info and --shell-completion exclude each other; write only one of them")
+    shown = Hydra(task_name=Path(__file__).stem, config_loader=loader)
+    GlobalHydra.instance().initialize(shown)
+    try:
+        if flags.hydra_help:
+            shown.hydra_help(config_name=config_name, args_parser=get_args_parser(), args=flags)
+        elif flags.cfg:
+            shown.show_cfg(config_name, flags.overrides, flags.cfg, flags.package, flags.resolve)
+        elif flags.info:
+            shown.show_info(flags.info, config_name, flags.overrides)
+        elif flags.shell_completion:
+            shown.shell_completion(config_name, flags.overrides)
+        else:
+            raise ConfigError("--resolve: says how --cfg shows values; write --cfg job --resolve")
+    finally:
+        GlobalHydra.instance().clear()
 
 
 def _loader(flags: Any) -> ConfigLoaderImpl:
@@ -179,12 +232,14 @@ def _loader(flags: Any) -> ConfigLoaderImpl:
     setup_globals()
     # A relative --config-path starts at the folder of the entry points.
     path = create_automatic_config_search_path(str(CONFIG_FOLDER), None, flags.config_path or str(CONFIG_FOLDER))
+    structured = SearchPathQuery(provider="schema")
     if flags.config_dir is not None:
         folder = Path(flags.config_dir).absolute()
         if not folder.is_dir():
             raise ConfigError(f"--config-dir={flags.config_dir} does not exist; name the folder of your YAML files")
-        path.prepend("command-line", f"file://{folder}", SearchPathQuery(provider="schema"))
-    return ConfigLoaderImpl(config_search_path=path)
+        path.prepend("command-line", f"file://{folder}", structured)
+    path.prepend("verl", _UPSTREAM, structured)
+    return _Loader(config_search_path=path)
 
 
 def _load(loader: ConfigLoaderImpl, config_name: str, overrides: list[str]) -> DictConfig:
@@ -220,6 +275,8 @@ def describe(error: Exception) -> str:
         return missing_key(str(error.full_key))
     if isinstance(error, InterpolationKeyError) and (key := re.search("'(.+)' not found", str(error))):
         return missing_key(key[1])
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return _unreadable_yaml(error.problem_mark, str(error.problem))
     if isinstance(error, hydra.errors.OverrideParseException):
         reason = str(error).splitlines()[0]
         return f"{error.override!r} cannot be read ({reason}); write key=value, with quotes around special characters"
@@ -231,6 +288,12 @@ def describe(error: Exception) -> str:
         text = text.partition(not_to_be_told)[0]
     text = " ".join(text.split())
     return text if len(text) <= 300 else text[:297] + "..."
+
+
+def _unreadable_yaml(mark: yaml.Mark, problem: str) -> str:
+    advice = {"found character '\\t'": "write spaces", "found duplicate key": "write it once"}
+    write = next((text for start, text in advice.items() if problem.startswith(start)), "correct the line")
+    return f"{mark.name}, line {mark.line + 1}: {problem}; {write}"
 
 
 def _unknown_key(full_key: str, key: str, parent: DictConfig) -> str:

@@ -24,7 +24,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from verl.classmate.config import RunConfig
 from verl.classmate.errors import ConfigError
-from verl.classmate.frozen import frozen_models
 from verl.plugin.classmate_plugin import require_registered
 from verl.trainer.fork.server import ForkServer
 from verl.trainer.run import loggers
@@ -310,13 +309,9 @@ def _announce(console: Console, config: DictConfig, run_config: RunConfig, folde
 
 
 def _start_classmates(config: DictConfig, run_config: RunConfig, console: Console) -> Any:
-    if not frozen_models(run_config.reward):
-        return None
     from verl.workers.classmate_workers import ClassmateGroup
 
-    group = ClassmateGroup(config, run_config.reward, on_event=console.line)
-    group.start_unplaced()
-    return group
+    return ClassmateGroup.of_run(config, run_config.reward, on_event=console.line)
 
 
 @contextlib.contextmanager

@@ -76,6 +76,23 @@ class ClassmateGroup:
         self.schedule = resolved_schedule(config, reward_config)
         """`streamed` or `batched`."""
 
+    @classmethod
+    def of_run(
+        cls, config: DictConfig, reward_config: ClassmateRewardModelConfig, *, on_event: Callable[[str], None]
+    ) -> "ClassmateGroup | None":
+        """The group of a trainer, whose unplaced engines have begun to load; None where a run has no frozen models.
+
+        Args:
+            config: the whole resolved config.
+            reward_config: its typed `reward_model` node.
+            on_event: gets one line per change of state of a classmate.
+        """
+        if not frozen_models(reward_config):
+            return None
+        group = cls(config, reward_config, on_event=on_event)
+        group.start_unplaced()
+        return group
+
     def _member(self, engine: Engine) -> Member:
         pooled = engine.in_policy_pool(self._device)
         sleeps = pooled and self._device == "cuda" and self._reward_config.classmate_free_cache_engine
