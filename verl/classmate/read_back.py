@@ -19,8 +19,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 T = TypeVar("T")
 
 _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
-_hints = lru_cache(get_type_hints)
-_origin = lru_cache(get_origin)
+# Annotations are taken apart once, not in each row.
+_hints, _origin, _arguments = lru_cache(get_type_hints), lru_cache(get_origin), lru_cache(get_args)
 
 
 def read_back(
@@ -64,26 +64,23 @@ def checked(hint: Any, value: Any, where: str) -> Any:
     """
     if hint is Any:
         return value
+    if hint in _NAMES:
+        return _plain(hint, value, where)
     origin = _origin(hint)
     if origin in (Union, types.UnionType):
         # None and one other.
-        return None if value is None else checked(get_args(hint)[0], value, where)
+        return None if value is None else checked(_arguments(hint)[0], value, where)
     if origin is Mapping:
         return _of_type(dict, value, where, "an object")
     if origin in (tuple, Sequence):
         return _list(hint, _of_type(list, value, where, "a list"), where)
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, _of_type(dict, value, where, "an object"), where)
-    if issubclass(hint, Enum):
-        words = [member.value for member in hint]
-        if value not in words:
-            raise mismatch(where, value, f"one of: {', '.join(words)}")
-        return hint(value)
-    if hint is float and type(value) in (int, float):
-        if not _is_finite(value):
-            raise mismatch(where, value, "a finite number")
-        return value
-    return _of_type(hint, value, where, _NAMES[hint])
+    assert issubclass(hint, Enum)
+    words = [member.value for member in hint]
+    if value not in words:
+        raise mismatch(where, value, f"one of: {', '.join(words)}")
+    return hint(value)
 
 
 def mismatch(where: str, value: Any, expected: str) -> ValueError:
@@ -97,6 +94,14 @@ def _value(content: Mapping[str, Any], key: str, where: str) -> Any:
     return content[key]
 
 
+def _plain(hint: Any, value: Any, where: str) -> Any:
+    if hint is float and type(value) in (int, float):
+        if not _is_finite(value):
+            raise mismatch(where, value, "a finite number")
+        return value
+    return _of_type(hint, value, where, _NAMES[hint])
+
+
 def _of_type(kind: type, value: Any, where: str, expected: str) -> Any:
     if type(value) is not kind:
         raise mismatch(where, value, expected)
@@ -104,12 +109,12 @@ def _of_type(kind: type, value: Any, where: str, expected: str) -> Any:
 
 
 def _list(hint: Any, values: list[Any], where: str) -> Any:
-    inner = get_args(hint)
-    if get_origin(hint) is Sequence or inner[-1] is ...:
+    inner = _arguments(hint)
+    if _origin(hint) is Sequence or inner[-1] is ...:
         # Thousands of tokens are not looked at one by one.
         same = inner[0] is int and set(map(type, values)) <= {int}
         items = values if same else [checked(inner[0], value, f"{where}[{i}]") for i, value in enumerate(values)]
-        return items if get_origin(hint) is Sequence else tuple(items)
+        return items if _origin(hint) is Sequence else tuple(items)
     if len(values) != len(inner):
         raise mismatch(where, values, f"a list of {len(inner)}")
     return tuple(checked(one, value, f"{where}[{i}]") for i, (one, value) in enumerate(zip(inner, values, strict=True)))
