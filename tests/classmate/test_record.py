@@ -1,6 +1,7 @@
 """A row's line in the dump: what is written is what is read, and another version's line is refused in one line."""
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -101,19 +102,110 @@ def without(key: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ({**record().as_dict(), "schema": 2}, "of another format (row 4 has schema 2, this version reads 1)"),
-        (without("response_ids"), "of an older format (row 4 has no response_ids)"),
-        (without("gamma"), "of an older format (row 4 has no gamma)"),
         (
-            {**record().as_dict(), "main_outcome": "asleep"},
-            "of another format (row 4: 'asleep' is not a valid Outcome)",
+            {**record().as_dict(), "schema": 2},
+            "was written by another version (row 4: schema 2; this version reads 1); replay it with the code that "
+            "wrote it",
         ),
+        (
+            without("response_ids"),
+            "is of an older format (row 4 has no response_ids); replay it with the code that wrote it",
+        ),
+        (without("gamma"), "is of an older format (row 4 has no gamma); replay it with the code that wrote it"),
     ],
 )
 def test_another_versions_line_is_refused_in_one_line(line: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         RowRecord.from_json(json.dumps(line), name="row 4")
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("line", ["[]", "3", '"x"', "null", "true"])
+def test_a_line_that_is_no_object_is_damaged(line: str) -> None:
+    with pytest.raises(ConfigError, match=r"^is damaged \(row 4 is no JSON object\); replay another step$"):
+        RowRecord.from_json(line, name="row 4")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        '{"uid": ',
+        "{'uid': 1}",
+        "[" * 100_000,
+        '{"uid": "\u00e4'.encode()[:-1],
+        '{"uid": "\u00e4"}'.encode("latin-1"),
+    ],
+)
+def test_a_line_that_is_cut_is_damaged(line: str | bytes) -> None:
+    with pytest.raises(ConfigError, match=r"^is damaged \(row 4 is cut, or no JSON\); replay another step$"):
+        RowRecord.from_json(line, name="row 4")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("main_score", "0.5", "main_score is '0.5', not a number"),
+        ("main_score", True, "main_score is True, not a number"),
+        ("gamma", math.nan, "gamma is nan, not a finite number"),
+        ("final_reward", -math.inf, "final_reward is -inf, not a finite number"),
+        ("keep_rate", None, "keep_rate is None, not a number"),
+        ("base_reward", 10**400, "not a finite number"),
+        ("main_outcome", "asleep", "main_outcome is 'asleep', not one of: ok, empty_cot, "),
+        ("cot_kind", ["closed"], "cot_kind is ['closed'], not one of: closed, "),
+        ("main_valid", "yes", "main_valid is 'yes', not true or false"),
+        ("extra_info", {}, "extra_info is {}, not an object with the key index"),
+        ("extra_info", None, "extra_info is None, not an object"),
+        ("reward_model", [], "reward_model is [], not an object"),
+        ("messages", "hello", "messages is 'hello', not a list"),
+        ("messages", ["hello"], "messages[0] is 'hello', not an object"),
+        ("response_ids", None, "response_ids is None, not a list"),
+        ("response_ids", "abc", "response_ids is 'abc', not a list"),
+        ("response_ids", ["a"], "response_ids[0] is 'a', not an integer"),
+        ("response_ids", [1, -5], "response_ids[1] is -5, not the number of a token"),
+        ("prompt_end_ids", [2**31], "prompt_end_ids[0] is 2147483648, not the number of a token"),
+        ("step", "one", "step is 'one', not an integer"),
+        ("rollout", None, "rollout is None, not an integer"),
+        ("uid", ["x"], "uid is ['x'], not a string"),
+        ("turns", [[1]], "turns[0] is [1], not a list of 2"),
+        ("turns", [[2, 1]], "turns is [[2, 1]], not places in the response's 10 tokens, in their order"),
+        ("segment_rewards", "x", "segment_rewards is 'x', not a list"),
+        ("advantage_on_segments", [1, "x"], "advantage_on_segments[1] is 'x', not a number"),
+        ("partner", "x", "partner is 'x', not an object"),
+        ("partner", {"data_source": "a", "reward_model": {}, "x": 1}, "partner has an unknown key, x"),
+        ("judge", {"outcome": "ok", "requests": "2"}, "judge.requests is '2', not an integer"),
+        ("classmates", {}, "classmates is {}, not a list"),
+    ],
+)
+def test_a_value_that_a_key_cannot_have_is_told(key: str, value: Any, told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        RowRecord.from_json(json.dumps({**full().as_dict(), key: value}), name="row 4")
+    assert str(refused.value).startswith("is damaged (row 4: ")
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("score", "1", "score is '1', not a number"),
+        ("text", 5, "text is 5, not a string"),
+        ("tokens", "x", "tokens is 'x', not an integer"),
+        ("view", 7, "view is 7, not one of the 2 that there are"),
+        ("view", -1, "view is -1, not one of the 2 that there are"),
+    ],
+)
+def test_a_wrong_value_of_an_answer_is_told_with_its_place(key: str, value: Any, told: str) -> None:
+    line = full().as_dict()
+    line["classmates"][0]["samples"][1][key] = value
+    with pytest.raises(ConfigError) as refused:
+        RowRecord.from_json(json.dumps(line), name="row 4")
+    assert str(refused.value) == f"is damaged (row 4: classmates[0].samples[1].{told}); replay another step"
+
+
+def test_what_is_no_number_elsewhere_is_nobodys_business() -> None:
+    """A data set may have such columns."""
+    row = replace(record(), answer=answer_to(replace(TASK, extra_info={"index": 1, "level": math.nan})))
+    assert RowRecord.from_json(row.to_json()).to_json() == row.to_json()
 
 
 def test_what_a_classmate_said_travels_as_text() -> None:

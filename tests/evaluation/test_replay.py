@@ -78,6 +78,7 @@ def test_failures_are_replayed_as_failures(tmp_path: Path, replayed: Callable[..
         ("advantage", lambda value: value + 1e-3),
         ("kept_cot", lambda value: value[:-1]),
         ("main_valid", lambda value: not value),
+        ("response_tokens", lambda _: 10**400),
     ],
 )
 def test_a_number_that_is_not_what_the_rules_make_is_told(

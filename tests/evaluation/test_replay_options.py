@@ -71,6 +71,8 @@ def test_other_estimators_on_the_same_answers(one_run: Run, replayed: Callable[.
         (f"{REWARD}.classmate_reward_weight=-1", "classmate_reward_weight: -1.0 is negative"),
         (f"{REWARD}.clasmate_reward_weight=1", "unknown key; did you mean"),
         ("algorithm.adv_estimator=gae2", "'gae2' is not possible"),
+        ("algorithm.adv_estimatr=grpo", "algorithm.adv_estimatr: unknown key; did you mean adv_estimator?"),
+        ("algorithm.kl_ctrl.kl_coeff=1", "algorithm.kl_ctrl.kl_coeff: unknown key; did you mean kl_ctrl.kl_coef?"),
         ("rewards.x=1", "rewards.x: unknown key"),
         ("nonsense", "'nonsense' cannot be read"),
         (f"~{REWARD}.classmate_reward_weight", "is not possible here; write key=value"),

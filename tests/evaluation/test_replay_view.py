@@ -1,9 +1,12 @@
 """What a person reads of a replay: how a row came about, what an option changes, and a line for each mistake."""
 
 import copy
+from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 
 import pytest
+import yaml
 from omegaconf import open_dict
 
 from tests.evaluation.dumped_runs import REWARD, Run, made, text_of
@@ -60,6 +63,10 @@ def test_bad_input_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     damaged = made(tmp_path / "damaged", texts=[text_of(7)])
     with (damaged.folder / "rollouts" / "step_1.jsonl").open("a") as file:
         file.write('{"uid": ')
+    (run.folder / "rollouts" / "step_1_copy.jsonl").write_text("of the user's")
+    typed = made(tmp_path / "typed", texts=[text_of(7)])
+    typed.records[1]["main_score"] = "0.5"
+    typed.write()
     moved = made(tmp_path / "moved", texts=[text_of(7)])
     moved.config = copy.deepcopy(moved.config)
     with open_dict(moved.config):
@@ -75,7 +82,8 @@ def test_bad_input_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
         ([str(run.folder), "--step", "one"], "'one'"),
         ([str(run.folder), "--step", "1", "--nonsense"], "--nonsense"),
         ([str(old.folder), "--step", "1"], "is of an older format (row 0 has no response_ids)"),
-        ([str(damaged.folder), "--step", "1"], "is damaged"),
+        ([str(damaged.folder), "--step", "1"], "step_1.jsonl is damaged (row 2 is cut, or no JSON); replay another"),
+        ([str(typed.folder), "--step", "1"], "step_1.jsonl is damaged (row 1: main_score is '0.5', not a number)"),
         ([str(moved.folder), "--step", "1"], "cannot be loaded"),
     ):
         assert replay.main(arguments) == 2, arguments
@@ -83,3 +91,50 @@ def test_bad_input_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
         lines = [line for line in shown.err.splitlines() if line.startswith("error: ")]
         assert (shown.out, len(lines)) == ("", 1), shown.err
         assert message in lines[0]
+
+
+def removed(key: str) -> Callable[[str], bytes]:
+    """What makes a config without a key of the text of one."""
+
+    def change(text: str) -> bytes:
+        config = yaml.safe_load(text)
+        *nodes, leaf = key.split(".")
+        del reduce(dict.__getitem__, nodes, config)[leaf]
+        return yaml.safe_dump(config).encode()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda _: b"", "is damaged (no keys and values)"),
+        (lambda _: b"hello", "is damaged (no keys and values)"),
+        (lambda _: b"- 1\n", "is damaged (no keys and values)"),
+        (lambda text: text[:99].encode() + b"\n a: [1,", "is damaged ("),
+        (lambda text: b"\t" + text.encode(), "is damaged ("),
+        (lambda text: f"# \u00e4\n{text}".encode("latin-1"), "is damaged ("),
+        (lambda text: text.encode() + b"on: 2026-13-45\n", "is damaged ("),
+        (removed("reward_model"), "has no reward_model: it is cut, or of an older version"),
+        (removed("algorithm"), "has no algorithm.adv_estimator: it is cut, or of an older version"),
+        (removed("data.apply_chat_template_kwargs"), "has no data.apply_chat_template_kwargs: it is cut"),
+        (lambda text: yaml.safe_dump({**yaml.safe_load(text), "reward_model": None}).encode(), "is damaged ("),
+        (lambda text: text.replace("format_weight:", "form_weight:").encode(), "reward_model.form_weight: unknown key"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[str], bytes], message: str
+) -> None:
+    file = made(tmp_path / "run", texts=[text_of(7)]).folder / "config.yaml"
+    file.write_bytes(change(file.read_text()))
+    assert replay.main([str(file.parent), "--step", "1"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {file} ")
+    assert message in line
+
+
+@pytest.mark.parametrize("key", ["trainer.deterministic", "debug", "trainer.fork_workers", "trainer.console"])
+def test_older_configs_without_what_has_no_part_in_rewards(tmp_path: Path, key: str) -> None:
+    file = made(tmp_path / "run", texts=[text_of(7)]).folder / "config.yaml"
+    file.write_bytes(removed(key)(file.read_text()))
+    assert replay.main([str(file.parent), "--step", "1"]) == 0

@@ -7,7 +7,6 @@ that whoever asks has nothing to catch and nothing to mistake for a bad mark.
     >>> Judgement(outcome=Outcome.judge_error, failure="invalid", error="no line RATING: n", text="Three.", requests=1)
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,8 +58,3 @@ class Judgement:
             "cached": self.cached,
         }
         return {key: value for key, value in kept.items() if value is not None} | numbers
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> "Judgement":
-        """The inverse of `record`."""
-        return cls(**{**record, "outcome": Outcome(record["outcome"])})

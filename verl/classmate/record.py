@@ -9,14 +9,15 @@ One decision: a line has what judging and scoring the row again needs, so that `
 
 import json
 import math
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from verl.classmate.cot import MARKER_TOKENS, CotKind
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import Judgement
-from verl.classmate.outcome import Outcome
+from verl.classmate.read_back import checked, mismatch, read_back
 from verl.classmate.row import Answer, Asked, Continuation, ScoredRow, Task, Verdict
 
 SCHEMA = 1
@@ -184,7 +185,7 @@ class RowRecord:
         return json.dumps(self.as_dict(), ensure_ascii=False, default=str)
 
     @classmethod
-    def from_json(cls, line: str, *, name: str = "the row") -> "RowRecord":
+    def from_json(cls, line: str | bytes, *, name: str = "the row") -> "RowRecord":
         """The inverse of `to_json`; reads lines without `schema` too.
 
         Args:
@@ -192,40 +193,28 @@ class RowRecord:
             name: of the row, for messages.
 
         Raises:
-            json.JSONDecodeError: the line is cut or damaged.
-            ConfigError: another version has written it.
+            ConfigError: the line is damaged, or another version has written it. What it says follows the file's name.
         """
-        content = json.loads(line)
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"is damaged ({name} is cut, or no JSON); replay another step") from error
+        if not isinstance(content, dict):
+            raise ConfigError(f"is damaged ({name} is no JSON object); replay another step")
         schema = content.get("schema", SCHEMA)
         if schema != SCHEMA:
-            raise ConfigError(f"of another format ({name} has schema {schema}, this version reads {SCHEMA})")
-        try:
-            return cls(
-                answer=_answer(content),
-                response=content["response"],
-                transcript=content.get("transcript"),
-                cot=content["cot"],
-                cot_kind=CotKind(content["cot_kind"]),
-                kept_cot=content["kept_cot"],
-                keep_rate=content["keep_rate"],
-                handed_over_tokens=content["handed_over_tokens"],
-                output=content["output"],
-                main=Verdict(
-                    outcome=Outcome(content["main_outcome"]),
-                    score=content["main_score"],
-                    error=content["main_error"],
-                    judge=_judgement(content),
-                ),
-                asked=tuple(_asked(one) for one in content["classmates"]),
-                **{name: content[name] for name in REWARDS},
-                segment_rewards=tuple(content["segment_rewards"]),
-                follows_hint=content["follows_hint"],
-                **_advantage(content),
+            raise ConfigError(
+                f"was written by another version ({name}: schema {reprlib.repr(schema)}; this version reads {SCHEMA}); "
+                "replay it with the code that wrote it"
             )
+        try:
+            return _row(content)
         except KeyError as error:
-            raise ConfigError(f"of an older format ({name} has no {error.args[0]})") from error
-        except (TypeError, ValueError, AttributeError, IndexError) as error:
-            raise ConfigError(f"of another format ({name}: {' '.join(str(error).split())})") from error
+            raise ConfigError(
+                f"is of an older format ({name} has no {error.args[0]}); replay it with the code that wrote it"
+            ) from error
+        except ValueError as error:
+            raise ConfigError(f"is damaged ({name}: {error}); replay another step") from error
 
 
 def asked_as_dict(asked: Asked) -> dict[str, Any]:
@@ -263,66 +252,72 @@ def asked_from_json(text: str) -> Asked:
     return _asked(json.loads(text))
 
 
-def _asked(content: Mapping[str, Any]) -> Asked:
-    prompts = (content["prompt"], *content.get("further_prompts", ()))
-    samples = [0] * len(prompts)
-    continuations = []
-    for sample in content["samples"]:
-        view = sample.get("view", 0)
-        continuations.append(
-            Continuation(
-                view=view,
-                sample=samples[view],
-                outcome=Outcome(sample["outcome"]),
-                text=sample["text"],
-                token_length=sample["tokens"],
-                finish_reason=sample["finish_reason"],
-                score=sample["score"],
-                consistency=sample.get("consistency"),
-                error=sample.get("error"),
-                judge=_judgement(sample),
-            )
-        )
-        samples[view] += 1
-    return Asked(model=content["model"], thinks=content["thinks"], prompts=prompts, continuations=tuple(continuations))
+_OWN_KEYS = ("response", "cot", "cot_kind", "kept_cot", "keep_rate", "handed_over_tokens", "output")
+_ROW_KEYS = {name: name for name in (*_OWN_KEYS, *REWARDS, "segment_rewards", "follows_hint")}
+_ADVANTAGE_KEYS = {name: name for name in ("advantage", "advantage_on_cot", "advantage_on_segments")}
+_TASK_KEYS = {name: name for name in ("question", "data_source", "reward_model", "extra_info")}
+_ANSWER_KEYS = {name: name for name in ("messages", "response_ids", "uid", "step", "rollout", "partner", "turns")} | {
+    "prompt_ids": "prompt_end_ids"
+}
+_VERDICT_KEYS = {"outcome": "main_outcome", "score": "main_score", "error": "main_error", "judge": "judge"}
+_ASKED_KEYS = {"model": "model", "thinks": "thinks"}
+_SAMPLE_KEYS = {
+    name: name for name in ("view", "outcome", "text", "finish_reason", "score", "consistency", "error", "judge")
+} | {"token_length": "tokens"}
+"""Keys of the line by the field that they fill."""
+
+_TOKEN_IDS = 2**31
+"""More than any vocabulary has, and no more than tokenizers take."""
 
 
-def _judgement(content: Mapping[str, Any]) -> Judgement | None:
-    record = content.get("judge")
-    return None if record is None else Judgement.from_record(record)
-
-
-def _answer(content: Mapping[str, Any]) -> Answer:
-    partner = content["partner"]
-    return Answer(
-        messages=content["messages"],
-        prompt_ids=content["prompt_end_ids"],
-        response_ids=content["response_ids"],
-        task=Task(
-            question=content["question"],
-            data_source=content["data_source"],
-            reward_model=content["reward_model"],
-            extra_info=content["extra_info"],
-        ),
-        uid=content["uid"],
-        step=content["step"],
-        rollout=content["rollout"],
-        validate=content["uid"] is None,
-        partner=None if partner is None else Task(**partner),
-        turns=tuple((first, end) for first, end in content.get("turns", ())),
+def _row(content: Mapping[str, Any]) -> RowRecord:
+    asked = checked(Sequence[Mapping[str, Any]], content["classmates"], "classmates")
+    has_advantage = "advantage" in content
+    return read_back(
+        RowRecord,
+        content,
+        {**_ROW_KEYS, **(_ADVANTAGE_KEYS if has_advantage else {})},
+        optional=("advantage_on_segments",),
+        answer=_answer(content),
+        transcript=checked(str | None, content.get("transcript"), "transcript"),
+        main=read_back(Verdict, content, _VERDICT_KEYS, optional=("judge",)),
+        asked=tuple(_asked(one, where=f"classmates[{m}].") for m, one in enumerate(asked)),
+        has_advantage=has_advantage,
     )
 
 
-def _advantage(content: Mapping[str, Any]) -> dict[str, Any]:
-    if "advantage" not in content:
-        return {}
-    segments = content.get("advantage_on_segments")
-    return {
-        "has_advantage": True,
-        "advantage": content["advantage"],
-        "advantage_on_cot": content["advantage_on_cot"],
-        "advantage_on_segments": None if segments is None else tuple(segments),
-    }
+def _asked(content: Mapping[str, Any], *, where: str = "") -> Asked:
+    further = checked(Sequence[str | None], content.get("further_prompts", []), f"{where}further_prompts")
+    prompts = (checked(str | None, content["prompt"], f"{where}prompt"), *further)
+    samples = [0] * len(prompts)
+    continuations = []
+    for number, sample in enumerate(checked(Sequence[Mapping[str, Any]], content["samples"], f"{where}samples")):
+        place = f"{where}samples[{number}]."
+        view = checked(int, sample.get("view", 0), f"{place}view")
+        if not 0 <= view < len(prompts):
+            raise mismatch(f"{place}view", view, f"one of the {len(prompts)} that there are")
+        optional = ("view", "consistency", "error", "judge")
+        one = read_back(Continuation, sample, _SAMPLE_KEYS, where=place, optional=optional, sample=samples[view])
+        continuations.append(one)
+        samples[view] += 1
+    return read_back(Asked, content, _ASKED_KEYS, where=where, prompts=prompts, continuations=tuple(continuations))
+
+
+def _answer(content: Mapping[str, Any]) -> Answer:
+    task = read_back(Task, content, _TASK_KEYS)
+    if "index" not in task.extra_info:
+        raise mismatch("extra_info", dict(task.extra_info), "an object with the key index")
+    answer = read_back(
+        Answer, content, _ANSWER_KEYS, optional=("turns",), task=task, validate=content.get("uid") is None
+    )
+    for key, ids in (("prompt_end_ids", answer.prompt_ids), ("response_ids", answer.response_ids)):
+        if ids and not 0 <= min(ids) <= max(ids) < _TOKEN_IDS:
+            place, token = next((i, token) for i, token in enumerate(ids) if not 0 <= token < _TOKEN_IDS)
+            raise mismatch(f"{key}[{place}]", token, "the number of a token")
+    length, ends = len(answer.response_ids), [end for turn in answer.turns for end in turn]
+    if ends != sorted(ends) or not all(0 <= end <= length for end in ends):
+        raise mismatch("turns", content["turns"], f"places in the response's {length} tokens, in their order")
+    return answer
 
 
 def _number(value: float | None) -> float | None:

@@ -1,6 +1,6 @@
 """What a run has written about one step: its rows, and the config under which they came about.
 
-One decision: a dump is read as it is or refused in one line; nothing that is missing in it is made up.
+One decision: a dump is read as it is or refused in one line; nothing that its numbers depend on is made up.
 
     >>> dump = Dump.open(Path("outputs/run"), step=3)
     >>> dump.records[0].final_reward, dump.config.algorithm.adv_estimator
@@ -13,9 +13,35 @@ from typing import Any
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from verl.classmate.config import this_run
 from verl.classmate.errors import ConfigError
 from verl.classmate.record import RowRecord
+from verl.trainer.run.folder import dumped_steps
+
+_NEEDED = (
+    "reward_model",
+    "algorithm.adv_estimator",
+    "algorithm.rollout_correction",
+    "actor_rollout_ref.model.path",
+    "actor_rollout_ref.rollout.name",
+    "actor_rollout_ref.rollout.calculate_log_probs",
+    "data.max_prompt_length",
+    "data.max_response_length",
+    "data.apply_chat_template_kwargs",
+)
+"""Keys of a run's config without which its rewards are not known."""
+
+_WITHOUT_PART = {
+    "debug": False,
+    "trainer.console": "plain",
+    "trainer.default_local_dir": None,
+    "trainer.deterministic": False,
+    "trainer.device": "cpu",
+    "trainer.fork_workers": False,
+}
+"""Keys that have no part in them, and what stands in their place if an older version had them not."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,30 +74,74 @@ class Dump:
         folder = run / ("val_preds" if validation else "rollouts")
         file = folder / f"step_{step}.jsonl"
         if not file.is_file():
-            steps = sorted(int(path.stem.removeprefix("step_")) for path in folder.glob("step_*.jsonl"))
+            steps = sorted(dumped_steps(folder))
             known = f"it has {_ranges(steps)}" if steps else "it has none"
             kind = "validated" if validation else "trained"
             raise ConfigError(f"{run} has no rows of a {kind} step {step}; {known}")
-        try:
-            # Not `splitlines`: a policy may write characters that it takes for ends of lines.
-            with file.open() as opened:
-                texts = list(opened)
-            lines = [json.loads(text) for text in texts]
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"{file} is damaged ({error}); replay another step") from error
-        try:
-            records = [RowRecord.from_json(text, name=f"row {number}") for number, text in enumerate(texts)]
-        except ConfigError as error:
-            raise ConfigError(f"{file} is {error}, which cannot be replayed; replay a run of this version") from error
-        if not records:
-            raise ConfigError(f"{file} has no rows; replay another step")
-        config = OmegaConf.create(yaml.safe_load(config_file.read_text()))
-        assert isinstance(config, DictConfig)
+        records, lines = _rows(file)
+        config = _config(config_file, validation=validation)
         # Written when the run was opened; which rows the classmates read is what the trainer did.
         if not validation:
             trained_with = any(record.asked for record in records)
             OmegaConf.update(config, "trainer.v1.trainer_mode", "classmate_cot" if trained_with else "baseline")
+        _check(config, config_file)
         return cls(run=run, step=step, validation=validation, config=config, records=records, lines=lines)
+
+
+def _rows(file: Path) -> tuple[list[RowRecord], list[dict[str, Any]]]:
+    """The rows of a dump, typed and as they stand in it."""
+    records, lines = [], []
+    # As bytes: a policy may write characters that text is split at.
+    with file.open("rb") as opened:
+        for number, line in enumerate(opened):
+            try:
+                records.append(RowRecord.from_json(line, name=f"row {number}"))
+            except ConfigError as error:
+                raise ConfigError(f"{file} {error}") from error
+            lines.append(json.loads(line))
+    if not records:
+        raise ConfigError(f"{file} has no rows; replay another step")
+    return records, lines
+
+
+def _config(file: Path, *, validation: bool) -> DictConfig:
+    """The config of a run, with the defaults of keys that have no part in its rewards."""
+    try:
+        content = yaml.safe_load(file.read_bytes())
+        config = OmegaConf.create(content) if isinstance(content, dict) and content else None
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(f"{file} is damaged ({reason}); put back the one that the run wrote") from error
+    if not isinstance(config, DictConfig):
+        raise ConfigError(f"{file} is damaged (no keys and values); put back the one that the run wrote")
+    needed = (*_NEEDED, *(("trainer.v1.trainer_mode",) if validation else ()))
+    missing = [key for key in needed if not _has(content, key)]
+    if missing:
+        raise ConfigError(f"{file} has no {missing[0]}: it is cut, or of an older version; use the code that wrote it")
+    for key, value in _WITHOUT_PART.items():
+        if not _has(content, key):
+            OmegaConf.update(config, key, value)
+    return config
+
+
+def _has(content: Any, key: str) -> bool:
+    """Whether a dotted key is there."""
+    for part in key.split("."):
+        if not isinstance(content, dict) or part not in content:
+            return False
+        content = content[part]
+    return True
+
+
+def _check(config: DictConfig, file: Path) -> None:
+    """Refuses a config that this version cannot read, by its file."""
+    try:
+        this_run(config)
+    except ConfigError as error:
+        raise ConfigError(f"{file} cannot be read by this version ({error})") from error
+    except (AttributeError, KeyError, TypeError, ValueError, OmegaConfBaseException) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(f"{file} is damaged ({reason}); put back the one that the run wrote") from error
 
 
 def _ranges(numbers: list[int]) -> str:

@@ -133,7 +133,11 @@ def differences(dumped: Any, now: Any, field: str = "") -> Iterator[Difference]:
 
 def _same(dumped: Any, now: Any) -> bool:
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (dumped, now))
-    return math.isclose(dumped, now, rel_tol=TOLERANCE, abs_tol=TOLERANCE) if numbers else dumped == now
+    try:
+        return math.isclose(dumped, now, rel_tol=TOLERANCE, abs_tol=TOLERANCE) if numbers else dumped == now
+    except OverflowError:
+        # An integer that no float holds.
+        return dumped == now
 
 
 class _Nobody(Asks):

@@ -9,15 +9,18 @@ so it is refused.
 """
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from verl.classmate.algorithm_config import AlgorithmConfig
 from verl.classmate.aliases import resolve_aliases
 from verl.classmate.config import ClassmateRewardModelConfig, this_run
 from verl.classmate.errors import ConfigError
 from verl.classmate.typed import dotted_names
+from verl.trainer.run.recorded_config import flatten
 
 _REWARD = "reward_model.classmate_cot_reward_configs"
 REWARD_KEYS = frozenset(
@@ -107,7 +110,10 @@ def _check(key: str, config: DictConfig) -> None:
         ClassmateRewardModelConfig
     ):
         return
-    if allowed or (key.startswith("algorithm.") and not _below(key, "algorithm.rollout_correction")):
+    if allowed:
+        return
+    if key.startswith("algorithm.") and not _below(key, "algorithm.rollout_correction"):
+        _check_algorithm(key.removeprefix("algorithm."), config)
         return
     if not key.startswith("reward_model.") and not _exists(key, config):
         raise ConfigError(f"{key}: unknown key; a replay takes reward_model.*, algorithm.* and reward.*")
@@ -115,6 +121,17 @@ def _check(key: str, config: DictConfig) -> None:
         f"{key}: a replay cannot change this key, which decides what the models write or has no part in the reward; "
         "start a run with it"
     )
+
+
+def _check_algorithm(key: str, config: DictConfig) -> None:
+    """Refuses a key of `algorithm` that neither we nor the run know."""
+    theirs = flatten(OmegaConf.to_container(config.algorithm))  # type: ignore[arg-type]
+    names = list(dict.fromkeys([*dotted_names(AlgorithmConfig), *theirs]))
+    if key in names or _exists(f"algorithm.{key}", config):
+        return
+    close = get_close_matches(key, names, n=1)
+    advice = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(names)}"
+    raise ConfigError(f"algorithm.{key}: unknown key; {advice}")
 
 
 def _exists(key: str, config: DictConfig) -> bool:

@@ -125,10 +125,12 @@ def test_a_resumed_run_forgets_what_it_does_again(tmp_path):
     folder.dump_rows(0, [json.dumps({"step": 0})], validation=True)
     folder.dump_rows(6, [json.dumps({"step": 6})], validation=True)
     save_checkpoint(folder, 4)
+    (folder.path / "rollouts" / "step_6_copy.jsonl").write_text("the user's")
     abandon(folder)
     again = RunFolder.open(config(tmp_path / "run"))
     assert [line["step"] for line in again.read_metrics()] == [0, 1, 2, 3, 4]
-    assert sorted(path.name for path in again.path.glob("rollouts/*")) == [f"step_{step}.jsonl" for step in range(5)]
+    kept = [*(f"step_{step}.jsonl" for step in range(5)), "step_6_copy.jsonl"]
+    assert sorted(path.name for path in again.path.glob("rollouts/*")) == kept
     assert [path.name for path in again.path.glob("val_preds/*")] == ["step_0.jsonl"]
 
 

@@ -14,6 +14,7 @@ import datetime
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,9 +143,10 @@ class RunFolder:
         """
         kept = [json.dumps(line) + "\n" for line in self.read_metrics() if 0 <= line["step"] <= step and step > 0]
         write_atomically(self.metrics_path, "".join(kept))
-        for dump in [*self.path.glob("rollouts/step_*.jsonl"), *self.path.glob("val_preds/step_*.jsonl")]:
-            if step == 0 or int(dump.stem.removeprefix("step_")) > step:
-                dump.unlink()
+        for name in ("rollouts", "val_preds"):
+            for dumped, file in dumped_steps(self.path / name).items():
+                if step == 0 or dumped > step:
+                    file.unlink()
         remove_after(self.path, step)
         if step > 0:
             write_atomically(self.path / TRACKER, str(step))
@@ -166,6 +168,12 @@ class RunFolder:
         if state is not None and state["state"] == "running":
             write_state(self.path, "stopped")
         run_lock.release(self.path)
+
+
+def dumped_steps(folder: Path) -> dict[int, Path]:
+    """Step -> file of the rows in a folder; files with other names are not the run's."""
+    named = {file: re.fullmatch(r"step_(0|[1-9][0-9]*)\.jsonl", file.name) for file in folder.glob("step_*.jsonl")}
+    return {int(match[1]): file for file, match in named.items() if match}
 
 
 def _json_number(value: Any) -> Any:
