@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 # Annotations are taken apart once, not in each row.
-_hints, _origin, _arguments = lru_cache(get_type_hints), lru_cache(get_origin), lru_cache(get_args)
+_origin, _arguments = lru_cache(get_origin), lru_cache(get_args)
 
 
 def read_back(
@@ -46,12 +46,17 @@ def read_back(
         KeyError: a key that is missing.
         ValueError: a value that its field cannot have.
     """
-    hints = _hints(cls)
-    values = {
-        name: checked(hints[name], _value(content, key, where), f"{where}{key}")
-        for name, key in keys.items()
-        if name not in optional or key in content
-    }
+    hints: Mapping[str, Any] = _hints(cls)
+    values = {}
+    for name, key in keys.items():
+        if key not in content:
+            if name in optional:
+                continue
+            raise KeyError(f"{where}{key}")
+        hint, value = hints[name], content[key]
+        # Most values are what they should be, and their place is told of the others alone.
+        as_it_is = type(value) in _taken_as_they_are(hint)
+        values[name] = value if as_it_is else checked(hint, value, f"{where}{key}")
     return cls(**values, **given)
 
 
@@ -77,10 +82,10 @@ def checked(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, _of_type(dict, value, where, "an object"), where)
     assert issubclass(hint, Enum)
-    words = [member.value for member in hint]
-    if value not in words:
-        raise mismatch(where, value, f"one of: {', '.join(words)}")
-    return hint(value)
+    members = _members(hint)
+    if not isinstance(value, str) or value not in members:
+        raise mismatch(where, value, f"one of: {', '.join(members)}")
+    return members[value]
 
 
 def mismatch(where: str, value: Any, expected: str) -> ValueError:
@@ -88,10 +93,21 @@ def mismatch(where: str, value: Any, expected: str) -> ValueError:
     return ValueError(f"{where} is {reprlib.repr(value)}, not {expected}")
 
 
-def _value(content: Mapping[str, Any], key: str, where: str) -> Any:
-    if key not in content:
-        raise KeyError(f"{where}{key}")
-    return content[key]
+@lru_cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+@lru_cache
+def _taken_as_they_are(hint: Any) -> frozenset[type]:
+    """Types of values that need no further look."""
+    hints = _arguments(hint) if _origin(hint) in (Union, types.UnionType) else (hint,)
+    return frozenset({bool, int, str, types.NoneType}.intersection(hints))
+
+
+@lru_cache
+def _members(words: type[Enum]) -> dict[str, Enum]:
+    return {member.value: member for member in words}
 
 
 def _plain(hint: Any, value: Any, where: str) -> Any:
