@@ -11,7 +11,7 @@ import dataclasses
 import math
 import reprlib
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 # Annotations are taken apart once, not in each row.
+_hints: Callable[[Any], dict[str, Any]] = lru_cache(get_type_hints)
 _origin, _arguments = lru_cache(get_origin), lru_cache(get_args)
 
 
@@ -91,11 +92,6 @@ def checked(hint: Any, value: Any, where: str) -> Any:
 def mismatch(where: str, value: Any, expected: str) -> ValueError:
     """Says what a key is and is not."""
     return ValueError(f"{where} is {reprlib.repr(value)}, not {expected}")
-
-
-@lru_cache
-def _hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls)
 
 
 @lru_cache
