@@ -197,7 +197,7 @@ class _Loader(ConfigLoaderImpl):
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
         loaded = repo.load_config(default.config_path) if default.config_path and not default.primary else None
         if loaded is not None and OmegaConf.select(loaded.config, "hydra.searchpath") == [_UPSTREAM]:
-            del loaded.config.hydra.searchpath
+            del OmegaConf.select(loaded.config, "hydra").searchpath
         return super()._load_single_config(default, repo)
 
 
