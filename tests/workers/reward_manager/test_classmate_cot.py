@@ -329,9 +329,19 @@ def test_rows_of_no_known_source_are_scored_by_a_function() -> None:
     assert math.isnan(of.follows_hint(task, "9"))
 
 
-@pytest.mark.parametrize("value", [[1, -1], [0], [0, 0], [0, 1, 2], [float("nan"), 1], [float("-inf"), 1]])
-def test_a_range_that_is_none_is_refused(value: list[Any]) -> None:
-    with pytest.raises(ConfigError, match=r"reward_model.custom_reward_range: .* write for instance \[-1,1\]"):
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([1, -1], r": .* write for instance \[-1,1\]"),
+        ([0], r": .* write for instance \[-1,1\]"),
+        ([0, 0], r": .* write for instance \[-1,1\]"),
+        ([0, 1, 2], r": .* write for instance \[-1,1\]"),
+        ([float("nan"), 1], r"\[0\]: write a finite number, not nan"),
+        ([float("-inf"), 1], r"\[0\]: write a finite number, not -inf"),
+    ],
+)
+def test_a_range_that_is_none_is_refused(value: list[Any], message: str) -> None:
+    with pytest.raises(ConfigError, match="reward_model.custom_reward_range" + message):
         manager(signed, custom_reward_range=value)
     with pytest.raises(ConfigError, match=r"its reward_range is .*; write for instance \(-1, 1\)"):
         score(RIGHT, [], manager(declared(signed, reward_range=value)), samples=1)
