@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.e2e.recorded import TIMES
 from tests.e2e.world import MAIN, World, finished, graded_reward, metrics, rows, settings, start
 
 pytestmark = [
@@ -16,13 +17,11 @@ pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="deterministic runs are refused on a GPU"),
 ]
 STEPS, SAVE_FREQ = 4, 2
-_TIMES = ("timing_s/", "timing_per_token_ms/", "perf/", "actor/perf/")
-"""Prefixes of metrics that tell how fast and how large, not what."""
 
 
 def _numbers(folder: Path, step: int) -> dict[str, Any]:
     (line,) = [line for line in metrics(folder) if line["step"] == step]
-    return {key: value for key, value in line.items() if not key.startswith(_TIMES)}
+    return {key: value for key, value in line.items() if not key.startswith(TIMES)}
 
 
 def test_same_numbers_in_every_run_and_after_kill_and_resume(world: World, tmp_path: Path) -> None:
