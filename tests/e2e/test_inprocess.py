@@ -98,6 +98,7 @@ REWARDS = "reward_model.classmate_cot_reward_configs"
             "algorithm.adv_estimator=grpo_main_classmate_separated",
             f"{REWARDS}.classmate_reward_type=random_truncate",
             f"{REWARDS}.token_level_classmate_reward_mode=all",
+            f"{REWARDS}.placebo=true",
             "actor_rollout_ref.actor.use_kl_loss=true",
         ),
         ("algorithm.adv_estimator=gae",),

@@ -104,6 +104,8 @@ class AdvantageConfig:
     """Which tokens carry the classmate's advantage; never None behind the constructor."""
     classmate_advantage_clamp: Clamp = ClassmateCotRewardConfig.classmate_advantage_clamp
     """What is raised to 0."""
+    placebo: bool = ClassmateCotRewardConfig.placebo
+    """Whether rows of a prompt exchange their classmate rewards."""
     add_consistency_reward: bool = ClassmateCotRewardConfig.add_consistency_reward
     """Whether there is a consistency component."""
     consistency_reward_weight: float = ClassmateCotRewardConfig.consistency_reward_weight
@@ -151,6 +153,11 @@ class AdvantageConfig:
             clamp == "none" or traits.ours,
             f"{where}: {clamp} is not possible with verl's {name}, which normalises tokens itself; write none, or "
             f"algorithm.adv_estimator={' or '.join(OUR_ESTIMATORS)}",
+        )
+        require(
+            not self.placebo or traits.decoupled,
+            f"{REWARD_NODE}.placebo: needs a classmate advantage of its own, which {name} does not have; write False, "
+            f"or algorithm.adv_estimator={' or '.join(DECOUPLED_ESTIMATORS)}",
         )
         weighing = [other for other, one in ESTIMATORS.items() if one.weighs_main]
         require(

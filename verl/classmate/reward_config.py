@@ -74,6 +74,9 @@ class ClassmateCotRewardConfig:
     classmate_advantage_clamp: Clamp = "none"
     """non_neg_cl: the classmate's normalised advantage is never negative; non_neg_adv_when_main_correct: no token has a
     negative advantage where the main answer reaches main_correct_threshold."""
+    placebo: bool = False
+    """For a control run: each row is trained on the classmate reward of another answer to the same prompt, drawn at
+    random among those with the same condition factor. Metrics and dumps show the row's own."""
     main_cot_keep_rate: float | str = 1
     """How much of the CoT is handed over: 1, a ratio below 1 (from the start), first-N-tokens or last-N-tokens."""
     main_cot_keep_rate_min: float = 0.1
@@ -158,6 +161,11 @@ class ClassmateCotRewardConfig:
             not self.segments or self.token_level_classmate_reward_mode != "all",
             f"{REWARD_NODE}.token_level_classmate_reward_mode: {name} credits the segments of the CoT; write "
             "classmate_partial or null",
+        )
+        require(
+            not self.placebo or not self.segments,
+            f"{REWARD_NODE}.placebo: {name} has rewards for segments, which other answers do not have; write False, or "
+            "classmate_reward_type=vanilla_reward",
         )
         require(
             not self.add_consistency_reward or kind.partner is None,

@@ -15,6 +15,8 @@ def advantage_fields(row: ScoredRow) -> dict[str, torch.Tensor]:
     for name in ("main_valid", "main_correct", "classmate_valid", "consistency_valid"):
         fields[name] = torch.tensor(getattr(scores, name))
     fields["classmate_asked"] = torch.tensor(scores.counts)
+    fields["gamma"] = torch.tensor(scores.gamma, dtype=torch.float32)
+    fields["rollout"] = torch.tensor(row.read.answer.rollout)
     if row.read.actor_mask is not None:
         fields["actor_mask"] = torch.tensor(row.read.actor_mask, dtype=torch.int64)
     if scores.scores_MS.size:

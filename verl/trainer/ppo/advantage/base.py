@@ -43,6 +43,10 @@ class AdvantageInputs:
     """bool; rows about which a classmate's answer was to count; None: all."""
     main_correct_B: torch.Tensor | None = None
     """bool; r without format reaches the threshold; None: in no row."""
+    gamma_B: torch.Tensor | None = None
+    """The condition's factor, NaN where there is none; needed by the placebo alone."""
+    rollout_B: torch.Tensor | None = None
+    """int; which of the answers to its prompt a row is; needed by the placebo alone."""
     consistency_reward_B: torch.Tensor | None = None
     """K, float; None: there is no such component."""
     consistency_valid_B: torch.Tensor | None = None

@@ -16,6 +16,7 @@ from verl.classmate.errors import ConfigError
 from verl.classmate.estimators import OUR_ESTIMATORS
 from verl.trainer.ppo.advantage.base import AdvantageInputs, AdvantageResult, Estimator
 from verl.trainer.ppo.advantage.metrics import reward_metrics, token_deviation
+from verl.trainer.ppo.advantage.placebo import permuted
 from verl.trainer.ppo.advantage.upstream import upstream_advantage
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,8 @@ def compute_advantage(inputs: AdvantageInputs, config: AdvantageConfig, algorith
     main_only = _too_few_classmates(inputs, config)
     if main_only:
         inputs = inputs.without_classmates()
+    elif config.placebo:
+        inputs = permuted(inputs)
     if ours is None:
         advantages_BR, returns_BR = upstream_advantage(inputs, config, algorithm)
     else:

@@ -57,6 +57,8 @@ def row_fields(config: AdvantageConfig) -> list[str]:
         fields += ["consistency_reward", "consistency_valid"]
     if config.per_segment:
         fields += ["classmate_segments", "segment_rewards"]
+    if config.placebo:
+        fields += ["gamma", "rollout"]
     if config.adv_estimator == "gae":
         fields.append("values")
     return fields
@@ -88,6 +90,8 @@ def inputs_from_rows(
     if config.per_segment:
         more["segment_BR"] = fit_width(rows["classmate_segments"], width) * response_mask_BR
         more["segment_reward_BK"] = rows["segment_rewards"].float()
+    if config.placebo:
+        more["gamma_B"], more["rollout_B"] = rows["gamma"].float(), rows["rollout"]
     if config.adv_estimator == "gae":
         more["values_BR"] = fit_width(rows["values"], width).float()
     if greedy is not None:
