@@ -14,6 +14,7 @@ from verl.classmate.metrics import (
     METRICS,
     NUMBERS,
     NUMBERS_OF_CLASSMATE,
+    NUMBERS_OF_UNSEEN,
     judge_metrics,
     main_model_lengths,
     metrics_of,
@@ -63,6 +64,7 @@ def length_names() -> set[str]:
 
 def validation_names() -> set[str]:
     columns = {name: [1.0] for name in views_numbers([[[1.0]], [[0.0]]], classmate_reward_type=ALONE)}
+    columns |= {f"unseen_1_{name}": [1.0] for name in NUMBERS_OF_UNSEEN}
     assert {*NUMBERS} - {*columns} == {"consistency_reward", "follows_hint"}
     return set(validation_metrics(["openai/gsm8k"], columns, samples=4))
 

@@ -3,14 +3,15 @@
     Task, Answer        what was asked, and what the policy wrote
     ReadRow             the answer with its CoT found (`CotSpan`) and cut, and what the classmates are shown of it
     Verdict             what the verifier made of the main output
-    Continuation, Asked what one classmate said
+    Continuation, Asked what one reader said: a classmate, or in validation an unseen reader
     RowScores           the rewards, and the numbers that led to them
+    UnseenScores        the unseen readers' numbers
     ScoredRow           all of it
 
 One decision: a carrier holds what its stage found out and nothing that an earlier one holds already. What is kept of a
 row when the step is over is its `RowRecord` (`verl.classmate.record`).
 
-R response tokens, V views, M classmates, S samples, K segments.
+R response tokens, V views, M classmates, U unseen readers, S samples, K segments.
 """
 
 import json
@@ -119,7 +120,7 @@ class ReadRow:
     keep_rate: float = 1.0
     """Share of the CoT that it is."""
     samples: int = 0
-    """S; 0 where nobody is asked (baselines)."""
+    """S; 0 where nobody is asked (training rows of baselines)."""
     actor_mask: np.ndarray | None = None
     """(R,) 1 on the tokens that the actor's loss counts; None: on all."""
     transcript: str | None = None
@@ -170,10 +171,10 @@ class Continuation:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What one classmate was asked about a row, and answered."""
+    """What one reader, a classmate or an unseen one, was asked about a row, and answered."""
 
     model: str
-    """The classmate's name."""
+    """The reader's model."""
     thinks: bool
     """Whether it writes CoTs of its own (`templates.Traits`)."""
     prompts: tuple[str | None, ...]
@@ -281,6 +282,19 @@ class RowScores:
         return self.scores_VMS[0]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UnseenScores:
+    """What the U unseen readers made of a validation row. No reward, and no number of the classmates', depends on it.
+    NaN where there is no score."""
+
+    scores_VUS: np.ndarray
+    """Directed scores of their answers."""
+    lengths_VUS: np.ndarray
+    """Generated tokens of every request that was answered."""
+    cut_VUS: np.ndarray
+    """1 where the engine cut such an answer for its length, else 0."""
+
+
 # Without a representation: `asyncio.run` makes one of what it returns, which took longer than scoring.
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ScoredRow:
@@ -294,6 +308,10 @@ class ScoredRow:
     """What each classmate answered, with scores and final outcomes."""
     scores: RowScores
     """The rewards."""
+    unseen: tuple[Asked, ...] = ()
+    """What each unseen reader answered, in the same way; empty in training."""
+    unseen_scores: UnseenScores | None = None
+    """Their numbers; None where there are none."""
     follows_hint: float | None = None
     """1 or 0 for an answer to a row with a wrong hint, NaN for every other row; None: not looked at."""
 

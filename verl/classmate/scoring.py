@@ -19,7 +19,7 @@ from verl.classmate.config import ClassmateCotRewardConfig
 from verl.classmate.errors import ConfigError
 from verl.classmate.outcome import NOT_ASKED, POLICY_FAILURES, Outcome
 from verl.classmate.reward_scale import RewardScale, directed
-from verl.classmate.row import Asked, ReadRow, RowScores, ScoredRow, Verdict
+from verl.classmate.row import Asked, ReadRow, RowScores, ScoredRow, UnseenScores, Verdict
 
 ROUNDING = 1e-13
 """What float64 leaves of a sum that is 0, as a share of its terms, with room to spare."""
@@ -60,7 +60,7 @@ def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: Rewar
     main_correct = main_valid and base >= _threshold(rules)
     gamma = _gamma(main_correct, config) if main_valid else math.nan
     base += rules.format_weight * float(read.span.closed) if main.outcome is Outcome.ok else 0.0
-    said = _said(read, asked, rules)
+    said = _said(read, asked, rules, readers=len(rules.weights))
     gains = _gains(said, rules)
     classmate_valid = not math.isnan(gains.score) and not math.isnan(gamma)
     if gamma == 0:
@@ -98,6 +98,19 @@ def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: Rewar
     return ScoredRow(read=read, main=main, asked=tuple(asked), scores=scores)
 
 
+def with_unseen(scored: ScoredRow, unseen: Sequence[Asked], rules: RewardRules) -> ScoredRow:
+    """The row with what the unseen readers made of it, which moves none of its rewards.
+
+    Args:
+        scored: by `score_row`.
+        unseen: one per unseen reader, with scores.
+        rules: of the run, for this row.
+    """
+    said = _said(scored.read, unseen, rules, readers=len(unseen))
+    numbers = UnseenScores(scores_VUS=said.scores_VMS, lengths_VUS=said.lengths_VMS, cut_VUS=said.cut_VMS)
+    return replace(scored, unseen=tuple(unseen), unseen_scores=numbers)
+
+
 def condition_factor(main: Verdict, rules: RewardRules) -> float:
     """gamma; NaN for a row whose main output could not be scored."""
     base, main_valid = _main_reward(main, rules)
@@ -106,7 +119,7 @@ def condition_factor(main: Verdict, rules: RewardRules) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Said:
-    """The classmates' answers by their places; NaN where there is none."""
+    """The answers of classmates, or of unseen readers, by their places; NaN where there is none."""
 
     raw_VMS: np.ndarray
     scores_VMS: np.ndarray
@@ -118,8 +131,8 @@ class _Said:
     outcomes: tuple[Outcome, ...]
 
 
-def _said(read: ReadRow, asked: Sequence[Asked], rules: RewardRules) -> _Said:
-    shape = (read.views, len(rules.weights), read.samples)
+def _said(read: ReadRow, asked: Sequence[Asked], rules: RewardRules, *, readers: int) -> _Said:
+    shape = (read.views, readers, read.samples)
     raw_VMS, lengths_VMS, cut_VMS, agreement_MS = (np.full(one, math.nan) for one in (shape, shape, shape, shape[1:]))
     outcomes_VMS = np.full(shape, Outcome.excluded, dtype=object)
     for m, one in enumerate(asked):

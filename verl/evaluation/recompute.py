@@ -190,10 +190,11 @@ async def score_again(pipeline: RowPipeline, record: RowRecord, *, rescore: bool
 
 
 def _asked(pipeline: RowPipeline, read: ReadRow, m: int, record: RowRecord, rescore: bool) -> Asked:
-    """What classmate m is asked now, and what it answered then."""
+    """What reader m is asked now, and what it answered then."""
     built = pipeline.asker.prompts_of(read, m)
     fits = all(prompt.ids is not None for prompt in built)
-    then = record.asked[m].continuations if m < len(record.asked) else ()
+    kind, number = (record.asked, m) if m < pipeline.classmates else (record.unseen, m - pipeline.classmates)
+    then = kind[number].continuations if number < len(kind) else ()
     continuations = []
     for item in then:
         if item.view >= read.views or item.sample >= read.samples:

@@ -21,7 +21,7 @@ from rich.text import Text
 from verl.classmate.cot import CotKind
 from verl.classmate.judgement import Judgement
 from verl.classmate.outcome import Outcome
-from verl.classmate.row import Continuation
+from verl.classmate.row import Asked, Continuation
 from verl.evaluation.dump import Dump
 from verl.evaluation.recompute import Difference, Replay, ReplayedRow
 from verl.trainer.run.console import PLAIN_WIDTH
@@ -146,12 +146,10 @@ class View:
         weights = self.replay.pipeline.reward.classmate_weights
         for m, one in enumerate(row.record.asked):
             out.title(f"classmate {m}: {one.model}, weight {weights[m]:.3g}")
-            for v, prompt in enumerate(one.prompts):
-                name = f"view {v} " if len(one.prompts) > 1 else ""
-                out.block(f"{name}asked", "nothing" if prompt is None else prompt)
-                for item in one.continuations:
-                    if item.view == v:
-                        _answered(out, item)
+            _shown(out, one)
+        for k, one in enumerate(row.record.unseen):
+            out.title(f"unseen {k}: {one.model}, without a part in the reward")
+            _shown(out, one)
 
     def _reward(self, out: "_Out", row: ReplayedRow) -> None:
         reward = self.replay.pipeline.reward
@@ -286,8 +284,18 @@ class _Out:
         return self._buffer.getvalue().rstrip("\n")
 
 
+def _shown(out: _Out, asked: Asked) -> None:
+    """What one reader was shown, view by view, and answered."""
+    for v, prompt in enumerate(asked.prompts):
+        name = f"view {v} " if len(asked.prompts) > 1 else ""
+        out.block(f"{name}asked", "nothing" if prompt is None else prompt)
+        for item in asked.continuations:
+            if item.view == v:
+                _answered(out, item)
+
+
 def _answered(out: _Out, item: Continuation) -> None:
-    """One answer of a classmate, and what was made of it."""
+    """One answer of a reader, and what was made of it."""
     if item.text is None:
         out.line(f"  {item.outcome.value} {item.error or ''}".rstrip())
         return

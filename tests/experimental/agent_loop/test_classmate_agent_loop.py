@@ -30,12 +30,11 @@ def test_each_classmate_reads_question_and_thought_in_its_tokens(config: DictCon
     assert len({*seeds, row.policy.requests[0]["sampling_params"]["seed"]}) == 5, "every request has a seed of its own"
 
 
-def test_batched_leaves_those_in_policy_memory_to_the_trainer(config: DictConfig, models: Path) -> None:
-    later = run(config, RESPONSE, read_later=True)
+def test_those_who_take_turns_are_left_to_the_trainer(config: DictConfig) -> None:
+    later = run(config, RESPONSE, read_later=("classmate/0", "classmate/1"))
     assert later.classmates.requests == []
     assert later.output.extra_fields[ASKED_EARLY] == {}
-    dedicated = composed(models, "reward_model.classmate_placement=dedicated")
-    early = run(dedicated, RESPONSE, read_later=True)
+    early = run(config, RESPONSE, read_later=("judge",))
     assert [request["classmate"] for request in early.classmates.requests] == [0, 1]
     asked = asked_from_json(early.output.extra_fields[ASKED_EARLY][1])
     assert [item.text for item in asked.continuations] == ["The answer is 7.", "The answer is 8."]

@@ -18,7 +18,7 @@ from typing import Any
 from verl.classmate import prompts, templates
 from verl.classmate.config import REWARD_NODE, ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
-from verl.classmate.frozen import frozen_classmates
+from verl.classmate.frozen import frozen_readers
 from verl.classmate.outcome import Outcome
 from verl.trainer.preflight.chats import Chat, chat_samples, check_chats
 from verl.trainer.preflight.models import load_tokenizer
@@ -105,7 +105,7 @@ def _policy(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> _R
 
 def _classmates(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, policy: _Reader) -> list[_Reader]:
     readers = []
-    for one in frozen_classmates(reward):
+    for one in frozen_readers(reward):
         key = f"{one.keys}model"
         own = policy.own
         if not one.is_policy:

@@ -20,7 +20,7 @@ from uuid import uuid4
 import ray
 
 from verl.classmate.config import ClassmateRewardModelConfig
-from verl.classmate.frozen import POLICY, FrozenModel, classmate_name, frozen_models
+from verl.classmate.frozen import POLICY, FrozenModel, frozen_models, frozen_readers
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
 from verl.classmate.seeds import sends_seed
@@ -64,6 +64,9 @@ class ClassmateClient:
             models: the frozen models of the run; None: those of `reward_config`.
         """
         self._config = reward_config
+        self._readers = tuple(one.name for one in frozen_readers(reward_config))
+        self.requests: Counter[str] = Counter()
+        """Requests of this process so far, by the name of the model."""
         self._models = {one.name: one for one in (frozen_models(reward_config) if models is None else models)}
         self._max_model_len = max_model_len
         self._deterministic = deterministic
@@ -97,18 +100,18 @@ class ClassmateClient:
         """One reply per seed, in order (S of them).
 
         Args:
-            classmate: m.
+            classmate: m, or the number of an unseen reader (`frozen_readers`).
             prompt_ids: in the classmate's own tokens.
             seeds: one per sample; sent to engines that are to draw from them (`sends_seed`).
             validate: use the validation's sampling settings.
-            excluded: classmates that were taken out of the run.
+            excluded: readers that were taken out of the run.
             max_new_tokens: a tighter limit than that of the settings.
         """
         if classmate in excluded:
             return [Reply(outcome=Outcome.excluded) for _ in seeds]
         settings = self._config.classmate_generation_configs.sampling(validate=validate)
         room = min(max_new_tokens or settings.max_new_tokens, max(1, self._max_model_len - len(prompt_ids)))
-        name = classmate_name(classmate)
+        name = self._readers[classmate]
         engine = resolved_engine(self._models[name])
         seeded = sends_seed(self._policy_engine if engine == POLICY else engine, deterministic=self._deterministic)
         params = [
@@ -135,6 +138,7 @@ class ClassmateClient:
             prompt_ids: in the model's own tokens.
             params: sampling parameters under vLLM's names.
         """
+        self.requests[model] += 1
         if model in self._remotes:
             return await self._remotes[model].complete(prompt_ids, params)
         arguments = {"prompt_ids": prompt_ids, "sampling_params": dict(params), "request_id": uuid4().hex}

@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
-from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.config import ClassmateRewardModelConfig, ReaderSpec
 from verl.classmate.outcome import Outcome
 from verl.classmate.record import RowRecord
 from verl.classmate.reply import Reply
@@ -32,6 +32,8 @@ from verl.utils.model_servers.openai_http import ServerFailed, backoff_s, connec
 from verl.workers.engine_health import Patience, hangs
 
 logger = logging.getLogger(__name__)
+
+_Spec = TypeVar("_Spec", bound=ReaderSpec)
 
 RETRIES = 3
 """Times that a request is sent again after the server, not the request, failed."""
@@ -323,14 +325,15 @@ def with_hosted(reward: ClassmateRewardModelConfig) -> ClassmateRewardModelConfi
     node = reward.classmate_cot_reward_configs
     path = Path(node.host_classmate_name_to_url_json_fn).expanduser().absolute()
     mapping = MappingFile(path)
-    specs = tuple(
-        dataclasses.replace(spec, backend="openai", tensor_parallel_size=None, gpu_memory_utilization=None)
-        if spec.backend == "auto" and mapping.find(spec.model) is not None
-        else spec
-        for spec in reward.classmates
-    )
+
+    def hosted(spec: _Spec) -> _Spec:
+        if spec.backend != "auto" or mapping.find(spec.model) is None:
+            return spec
+        return dataclasses.replace(spec, backend="openai", tensor_parallel_size=None, gpu_memory_utilization=None)
+
     return dataclasses.replace(
         reward,
-        classmates=specs,
+        classmates=tuple(map(hosted, reward.classmates)),
+        evaluation_classmates=tuple(map(hosted, reward.evaluation_classmates)),
         classmate_cot_reward_configs=dataclasses.replace(node, host_classmate_name_to_url_json_fn=str(path)),
     )

@@ -28,7 +28,7 @@ from verl.classmate.metrics import row_numbers
 from verl.classmate.outcome import Outcome
 from verl.classmate.reward_scale import RewardScale, declares_range
 from verl.classmate.row import Answer, Asked, Continuation, ReadRow, ScoredRow, Task, Verdict
-from verl.classmate.scoring import RewardRules, condition_factor, score_row
+from verl.classmate.scoring import RewardRules, condition_factor, score_row, with_unseen
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RawRewardFn, RewardManagerBase
 from verl.protocol import DataProto
@@ -65,22 +65,33 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         """The `ClassmateClient` that asks judges which are engines of the run."""
         self._judges: dict[JudgeSpec, Judge] = {}
 
-    async def score(self, read: ReadRow, asked: Sequence[Asked], *, main: Verdict | None = None) -> ScoredRow:
+    async def score(
+        self, read: ReadRow, asked: Sequence[Asked], *, main: Verdict | None = None, unseen: Sequence[Asked] = ()
+    ) -> ScoredRow:
         """Rewards of one row.
 
         Args:
             read: how it was read.
             asked: the classmates' answers; scores that are known already stay as they are.
             main: what the verifier said of the main output, if it was asked before.
+            unseen: the unseen readers' answers, which have scores too and no part in the rewards.
         """
         main = await self._main_verdict(read, main)
         reference = self._reference(read, main)
+        answers, others = await asyncio.gather(
+            self._score_answers(read, asked, reference), self._score_answers(read, unseen, None)
+        )
+        rules = self._rules(read)
+        scored = score_row(read, main, answers, rules)
+        return with_unseen(scored, others, rules) if others else scored
+
+    async def _score_answers(self, read: ReadRow, asked: Sequence[Asked], reference: str | None) -> list[Asked]:
+        """Some readers' answers with their scores."""
         task, validate = read.classmates_task, read.answer.validate
         # All answers at the same time, then back to those who gave them.
         items = (item for one in asked for item in one.continuations)
         scored = iter(await asyncio.gather(*(self._score_answer(task, item, reference, validate) for item in items)))
-        answers = [replace(one, continuations=tuple(islice(scored, len(one.continuations)))) for one in asked]
-        return score_row(read, main, answers, self._rules(read))
+        return [replace(one, continuations=tuple(islice(scored, len(one.continuations)))) for one in asked]
 
     async def weigh(self, read: ReadRow) -> tuple[Verdict, float]:
         """What the verifier says of a row's main output, and the row's condition factor gamma."""

@@ -1,7 +1,8 @@
-"""One row put to one classmate: its prompts, the requests with their seeds, and the answers out of what comes back.
+"""One row put to one reader: its prompts, the requests with their seeds, and the answers out of what comes back.
 
 Decision: every request has a seed of its own that follows from the run, the step and the row, so that it does not
-matter when or where it is made. Only the question alone is the same request for all rows of a prompt.
+matter when or where it is made. Only the question alone is the same request for all rows of a prompt. Readers are
+numbered as in `frozen_readers`: the M classmates, then the unseen readers.
 
     >>> asked = await asker.ask(read, m=0)
     >>> asked.continuations[0].text
@@ -15,10 +16,11 @@ from typing import Any, Protocol
 
 from verl.classmate import prompts, templates
 from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.frozen import frozen_readers
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
 from verl.classmate.row import Answer, Asked, Continuation, ReadRow
-from verl.classmate.seeds import request_seed, row_key
+from verl.classmate.seeds import request_seed, row_key, seed_number
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.workers.classmates.shared_draws import drawn_once
 
@@ -44,7 +46,7 @@ class Asks(Protocol):
 
 
 class ClassmateAsker:
-    """Asks the classmates about rows."""
+    """Asks classmates and unseen readers about rows."""
 
     def __init__(
         self,
@@ -59,13 +61,14 @@ class ClassmateAsker:
 
         Args:
             reward: the typed `reward_model` node.
-            tokenizers: one per classmate, with chat templates as the run uses them (`templates.for_run`).
-            client: asks the classmates.
-            max_model_len: context of the classmates' engines, in their own tokens.
+            tokenizers: one per reader, with chat templates as the run uses them (`templates.for_run`).
+            client: asks the readers.
+            max_model_len: context of the readers' engines, in their own tokens.
             template_kwargs: chat-template arguments, the policy's and the classmates'.
         """
         self.reward = reward
         self.client = client
+        self._readers = frozen_readers(reward)
         self._tokenizers = tokenizers
         self._max_model_len = max_model_len
         self._template_kwargs = template_kwargs
@@ -74,10 +77,19 @@ class ClassmateAsker:
     @property
     def classmates(self) -> int:
         """M."""
-        return len(self._tokenizers)
+        return len(self.reward.classmates)
+
+    @property
+    def readers(self) -> int:
+        """Classmates and unseen readers."""
+        return len(self._readers)
+
+    def name_of(self, m: int) -> str:
+        """Under which the run's engines know reader m (`FrozenModel.name`)."""
+        return self._readers[m].name
 
     async def ask(self, row: ReadRow, m: int, *, excluded: frozenset[int] = frozenset(), needed: bool = True) -> Asked:
-        """Shows classmate m every view, S times each; or only says what it would have been shown, if not `needed`."""
+        """Shows reader m every view, S times each; or only says what it would have been shown, if not `needed`."""
         if row.outcome is not Outcome.ok:
             return self.said(m, (None,), self._not_asked(row, 0, row.outcome))
         built = self.prompts_of(row, m)
@@ -94,16 +106,16 @@ class ClassmateAsker:
         return self.said(m, texts, tuple(item for view in views for item in view))
 
     def said(self, m: int, texts: tuple[str | None, ...], continuations: tuple[Continuation, ...]) -> Asked:
-        """What classmate m was shown, view by view, and what it answered."""
+        """What reader m was shown, view by view, and what it answered."""
         return Asked(
-            model=self.reward.classmates[m].model,
+            model=self._readers[m].model,
             thinks=self._thinks[m],
             prompts=texts,
             continuations=continuations,
         )
 
     def prompts_of(self, row: ReadRow, m: int) -> tuple[prompts.ClassmatePrompt, ...]:
-        """What classmate m is shown, one prompt per view; empty where nobody is asked."""
+        """What reader m is shown, one prompt per view; empty where nobody is asked."""
         return tuple(self._prompt(row, m, thought) for thought in row.thoughts)
 
     def _prompt(self, row: ReadRow, m: int, thought: str | None) -> prompts.ClassmatePrompt:
@@ -127,7 +139,7 @@ class ClassmateAsker:
         return self.reward.classmate_cot_reward_configs.classmate_continue_mode == "immediate_answer"
 
     def _cue(self, row: ReadRow) -> str:
-        """Beginning of the classmates' answers about a row."""
+        """Beginning of the readers' answers about a row."""
         given = self.reward.classmate_cot_reward_configs.immediate_answer_cue
         if not self._immediate or given is not None:
             return given or ""
@@ -139,7 +151,7 @@ class ClassmateAsker:
         return tuple(Continuation(view=v, sample=s, outcome=outcome, error=error) for s in range(row.samples))
 
     def _closes(self, row: ReadRow, m: int, thought: str | None) -> bool:
-        """Whether the CoT is closed for classmate m."""
+        """Whether the CoT is closed for reader m."""
         setting = self.reward.classmate_cot_reward_configs.classmate_close_marker
         if thought is None:
             return row.close
@@ -194,8 +206,9 @@ class ClassmateAsker:
         )
 
     def _seeds(self, row: ReadRow, m: int, *, first: int, rollout: int) -> list[int]:
-        """Of the S samples of classmate m, counted from `first`."""
-        return [row_seed(self.reward.seed, row.answer, m, first + s, rollout=rollout) for s in range(row.samples)]
+        """Of the S samples of reader m, counted from `first`."""
+        number = seed_number(m, classmates=self.classmates)
+        return [row_seed(self.reward.seed, row.answer, number, first + s, rollout=rollout) for s in range(row.samples)]
 
 
 def row_seed(seed: int, answer: Answer, classmate: int, sample: int, *, rollout: int) -> int:
