@@ -48,6 +48,14 @@ def test_each_kind_of_option(
     assert values(shown, "final_reward")[:4] == rewards
 
 
+def test_another_cost_of_length(one_run: Run, replayed: Callable[..., Replayed]) -> None:
+    code, shown = replayed(one_run.folder, "reward_model.length_cost=0.5")
+    assert (code, shown["differences"]) == (0, 0)
+    rewards = [record["final_reward"] - 0.5 * record["response_tokens"] / 64 for record in one_run.records]
+    assert values(shown, "final_reward") == pytest.approx(rewards)
+    assert values(shown, "gamma") == [record["gamma"] for record in one_run.records]
+
+
 def test_other_estimators_on_the_same_answers(one_run: Run, replayed: Callable[..., Replayed]) -> None:
     code, shown = replayed(one_run.folder, "algorithm.adv_estimator=drgrpo")
     mean = statistics.fmean([2.0, 0.0, 2.0, 1.0])

@@ -42,6 +42,15 @@ def test_a_person_sees_how_a_row_came_about(tmp_path: Path, capsys: pytest.Captu
     assert max(map(len, lines)) <= 120 or len(str(run.folder)) > 60
 
 
+def test_a_person_sees_what_length_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made(tmp_path / "run", "reward_model.length_cost=0.64")
+    assert replay.main([str(run.folder), "--step", "1", "--row", "0"]) == 0
+    tokens = run.records[0]["response_tokens"]
+    cost = f"{tokens / 100:.4g}"
+    told = f"r           = {1 - tokens / 100:.4g}   (verifier 1, directed - length cost {cost} of {tokens} tokens)"
+    assert told in capsys.readouterr().out
+
+
 def test_a_change_is_shown_beside_what_was(one_run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [str(one_run.folder), "--step", "1", "reward_model.use_classmate_condition=no_classmate"]
     assert replay.main(arguments) == 0

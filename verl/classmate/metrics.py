@@ -51,7 +51,8 @@ def _consistency(row: ScoredRow) -> float | None:
 
 NUMBERS: Mapping[str, Callable[[ScoredRow], float | None]] = {
     "base_reward": _base_reward,
-    "main_model_reward": _base_reward,
+    "main_model_reward": lambda row: row.scores.reward_before_cost if row.scores.main_valid else math.nan,
+    "length_cost": lambda row: row.scores.length_cost,
     "main_model_score": lambda row: _or_nan(row.main.score),
     "format_score": lambda row: float(row.read.span.closed),
     "main_valid": lambda row: float(row.scores.main_valid),

@@ -80,6 +80,11 @@ class Answer:
         """The tokens of the response that are read: what classmates are handed and the verifier scores is in them."""
         return slice(*self.turns[-1]) if self.turns else slice(0, len(self.response_ids))
 
+    @property
+    def written(self) -> int:
+        """Tokens that the policy wrote, in all of its turns."""
+        return sum(end - first for first, end in self.turns) if self.turns else len(self.response_ids)
+
     def in_response(self, mask: np.ndarray) -> np.ndarray:
         """(R,) what is told of the last turn's tokens, 0 on all others."""
         if not self.turns:
@@ -201,7 +206,11 @@ class RowScores:
     """The rewards of one row, and the numbers that led to them; NaN where there is no score."""
 
     base_reward: float
-    """r: directed score of the main output plus weighted format; 0 if not `main_valid`."""
+    """r: directed score of the main output plus weighted format, less the cost of length; 0 if not `main_valid`."""
+    reward_before_cost: float
+    """r without the cost of length, which says how good the main output is."""
+    length_cost: float | None
+    """What the length takes off r; None: the run has no such cost."""
     main_valid: bool
     """False: the main output could not be scored; the row gets no advantage and enters no statistics."""
     classmate_score: float

@@ -39,6 +39,8 @@ class RewardRules:
     """One per classmate (M); empty for baselines."""
     format_weight: float = 0.0
     """Of the format score of the main output."""
+    token_cost: float = 0.0
+    """Taken off r for each token that the policy wrote."""
 
 
 def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: RewardRules) -> ScoredRow:
@@ -54,12 +56,14 @@ def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: Rewar
         ConfigError: `unfinished_main_score=lowest` with a verifier that has no lowest score.
     """
     config = rules.config
-    base, main_valid = _main_reward(main, rules)
+    score, main_valid = _main_reward(main, rules)
     if main.outcome is Outcome.ok and not _is_number(main.score):
         main = replace(main, outcome=Outcome.judge_error, score=None)
-    main_correct = main_valid and base >= _threshold(rules)
+    main_correct = main_valid and score >= _threshold(rules)
     gamma = _gamma(main_correct, config) if main_valid else math.nan
-    base += rules.format_weight * float(read.span.closed) if main.outcome is Outcome.ok else 0.0
+    before_cost = score + (rules.format_weight * float(read.span.closed) if main.outcome is Outcome.ok else 0.0)
+    cost = rules.token_cost * read.answer.written if main_valid else math.nan
+    base = _settled(before_cost - cost, (before_cost, cost)) if cost > 0 else before_cost
     said = _said(read, asked, rules)
     gains = _gains(said, rules)
     classmate_valid = not math.isnan(gains.score) and not math.isnan(gamma)
@@ -73,6 +77,8 @@ def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: Rewar
         final += config.consistency_reward_weight * consistency
     scores = RowScores(
         base_reward=base,
+        reward_before_cost=before_cost,
+        length_cost=cost if rules.token_cost else None,
         main_valid=main_valid,
         classmate_score=gains.score,
         gamma=gamma,

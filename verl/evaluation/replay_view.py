@@ -165,6 +165,8 @@ class View:
                 how = f"{main.outcome.value}: unfinished_main_score={config.unfinished_main_score}"
             elif reward.format_weight:
                 how += f" + {reward.format_weight:g} x format {_number(float(row.scored.read.span.closed))}"
+            if scores.length_cost is not None:
+                how += f" - length cost {_number(scores.length_cost)} of {row.record.answer.written} tokens"
             out.line(f"r           = {_number(scores.base_reward)}   ({how})")
         _judge(out, main.judge)
         if scores.outcomes:

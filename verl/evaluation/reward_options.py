@@ -45,7 +45,13 @@ REWARD_KEYS = frozenset(
         ),
         *(
             f"reward_model.{name}"
-            for name in ("format_weight", "reward_direction", "custom_reward_range", "token_level_main_reward_mode")
+            for name in (
+                "format_weight",
+                "length_cost",
+                "reward_direction",
+                "custom_reward_range",
+                "token_level_main_reward_mode",
+            )
         ),
     }
 )
