@@ -158,6 +158,7 @@ def _judged_in_run(world: World, folder: Path) -> tuple[str, ...]:
         "reward_model.llm_judge_max_context=512",
         "reward.custom_reward_function.path=null",
         f"{_REWARD}.unfinished_main_score=exclude",
+        f"{_REWARD}.empty_cot_score=exclude",
         _ALWAYS,
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.dumped_runs import REWARD, Replayed, Run, made, values
+from tests.evaluation.dumped_runs import REWARD, Replayed, Run, made, text_of, values
 from verl.evaluation import replay
 
 
@@ -54,6 +54,15 @@ def test_another_cost_of_length(one_run: Run, replayed: Callable[..., Replayed])
     rewards = [record["final_reward"] - 0.5 * record["response_tokens"] / 64 for record in one_run.records]
     assert values(shown, "final_reward") == pytest.approx(rewards)
     assert values(shown, "gamma") == [record["gamma"] for record in one_run.records]
+
+
+def test_an_empty_thought_scored_otherwise(tmp_path: Path, replayed: Callable[..., Replayed]) -> None:
+    run = made(tmp_path / "run", texts=[text_of(7), "<think></think>The answer is 7."])
+    assert [record["classmate_reward"] for record in run.records[:2]] == [1.0, 0.0]
+    code, shown = replayed(run.folder, f"{REWARD}.empty_cot_score=exclude")
+    assert (code, shown["differences"]) == (0, 0)
+    assert values(shown, "classmate_reward")[:2] == [1.0, None]
+    assert values(shown, "final_reward")[:2] == [2.0, 1.0]
 
 
 def test_other_estimators_on_the_same_answers(one_run: Run, replayed: Callable[..., Replayed]) -> None:

@@ -147,3 +147,20 @@ def test_older_configs_without_what_has_no_part_in_rewards(tmp_path: Path, key: 
     file = made(tmp_path / "run", texts=[text_of(7)]).folder / "config.yaml"
     file.write_bytes(removed(key)(file.read_text()))
     assert replay.main([str(file.parent), "--step", "1"]) == 0
+
+
+def test_empty_thoughts_of_an_older_version_had_no_reward(tmp_path: Path) -> None:
+    key = f"{REWARD}.empty_cot_score"
+    run = made(tmp_path / "run", f"{key}=exclude", texts=[text_of(7), "<think></think>The answer is 7."])
+    assert [record["classmate_valid"] for record in run.records[:2]] == [True, False]
+    file = run.folder / "config.yaml"
+    file.write_bytes(removed(key)(file.read_text()))
+    assert replay.main([str(run.folder), "--step", "1"]) == 0
+
+
+def test_a_person_sees_why_nobody_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made(tmp_path / "run", texts=[text_of(7), "<think></think>The answer is 7."])
+    assert replay.main([str(run.folder), "--step", "1", "--row", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "handed over   nothing: empty_cot" in text
+    assert "C           = 0   (nobody was asked: empty_cot_score=lowest)" in text

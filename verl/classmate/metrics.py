@@ -73,6 +73,7 @@ NUMBERS: Mapping[str, Callable[[ScoredRow], float | None]] = {
     "main_output_length": lambda row: float(row.read.span.output_length),
     "unfinished_cot": lambda row: float(row.read.span.kind is CotKind.unfinished),
     "no_marker": lambda row: float(row.read.span.kind is CotKind.no_marker),
+    "empty_cot": lambda row: float(row.read.outcome is Outcome.empty_cot),
     "classmate_clip_ratio": lambda row: nanmean(row.scores.cut_VMS),
     "classmate_with_cot_score": lambda row: row.scores.with_cot_score,
     "classmate_alone_score": lambda row: row.scores.alone_score,

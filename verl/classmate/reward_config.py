@@ -100,6 +100,10 @@ class ClassmateCotRewardConfig:
     """Where the CoT stands: in the classmate's thought block, or without markers at the start of its answer."""
     unfinished_cot: Literal["no_classmate", "close_and_score"] = "no_classmate"
     """A CoT without close marker: no classmate reward, or closed and scored all the same."""
+    empty_cot_score: Literal["lowest", "exclude"] = "lowest"
+    """Classmate score of a row that shows nothing but blanks, about which nobody is asked. lowest: as if all
+    classmates had got the verifier's lowest score; where a score is compared with that of the question alone, the CoT
+    added nothing. exclude: none, so that an empty CoT escapes what a bad one gets."""
     unfinished_main_score: float | Literal["lowest", "exclude"] = "lowest"
     """Directed reward of a row without answer: the verifier's lowest, a number, or exclude the row."""
     add_consistency_reward: bool = False

@@ -116,7 +116,8 @@ class ReadRow:
     close: bool = False
     """Whether the CoT is closed for every classmate; `prompts.closes` says it for one."""
     mask: np.ndarray
-    """(R,) int64: 1 on the tokens that the first view hands over."""
+    """(R,) int64: 1 on the tokens that the first view hands over; with the outcome `empty_cot`, on those that answer
+    for it."""
     segments: np.ndarray
     """(R,) int64: 0, or 1.. for the segment whose utility the token earned; all 0 where segments have no rewards."""
     kept_text: str = ""
@@ -220,7 +221,7 @@ class RowScores:
     classmate_reward: float
     """W = gamma C; 0 if not `classmate_valid`."""
     classmate_valid: bool
-    """False: no valid sample; the row is left out of the classmate component."""
+    """False: no valid sample, nor an empty CoT that has a score; the row is left out of the classmate component."""
     final_reward: float
     """F, the fused scalar; r where the classmate part is missing."""
     consistency_reward: float
@@ -308,10 +309,10 @@ class ScoredRow:
 
     @property
     def mask(self) -> np.ndarray:
-        """(R,) 1 on the tokens that were handed to the classmates."""
-        return self.read.mask * int(self.scores.asked)
+        """(R,) 1 on the tokens that were handed to the classmates, or that answer for an empty CoT that has a score."""
+        return self.read.mask * int(self.scores.asked or self.scores.classmate_valid)
 
     @property
     def segments(self) -> np.ndarray:
         """(R,) segment of each of these tokens, 0 where there is none."""
-        return self.read.segments * int(self.scores.asked)
+        return self.read.segments * int(self.scores.asked or self.scores.classmate_valid)

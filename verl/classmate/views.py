@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from verl.classmate.config import ClassmateCotRewardConfig
-from verl.classmate.cot import CotSpan, KeepSpec, KeptCot, keep
+from verl.classmate.cot import CotKind, CotSpan, KeepSpec, KeptCot, keep
 from verl.classmate.outcome import Outcome
 from verl.classmate.prompts import EXAMPLE, handover, should_close
 from verl.classmate.row import Answer, ReadRow, Task
@@ -43,6 +43,10 @@ def read_row(answer: Answer, span: CotSpan, tokenizer: Any, config: ClassmateCot
     outcome = handover(span, config.unfinished_cot)
     if outcome is Outcome.ok and not first.text.strip():
         outcome = Outcome.empty_cot
+    mask, segments = first.mask, _segments(kepts) if config.segments else first.mask * 0
+    if outcome is Outcome.empty_cot:
+        mask = _answerable(span, first)
+        segments = mask * int(config.segments > 0)
     thoughts = [kept.text for kept in kepts]
     if config.reward_type.compares_with_question_alone:
         thoughts.append("")
@@ -54,8 +58,8 @@ def read_row(answer: Answer, span: CotSpan, tokenizer: Any, config: ClassmateCot
         chat=tuple(answer.messages),
         # All views are closed alike, so that they differ in the CoT alone.
         close=_close(first, config),
-        mask=answer.in_response(first.mask),
-        segments=answer.in_response(_segments(kepts) if config.segments else first.mask * 0),
+        mask=answer.in_response(mask),
+        segments=answer.in_response(segments),
         kept_text=first.text,
         keep_rate=first.rate,
     )
@@ -90,8 +94,10 @@ def partner_of(answer: Answer, config: ClassmateCotRewardConfig) -> Task | None:
 def _example(answer: Answer, span: CotSpan, config: ClassmateCotRewardConfig) -> ReadRow:
     """The whole response is an example for another question; all of its tokens earn the classmates' reward."""
     partner, turn = answer.partner, answer.last_turn
-    outcome = Outcome.ok if partner is not None else Outcome.no_partner
-    if not span.text.strip():
+    outcome = Outcome.ok
+    if partner is None:
+        outcome = Outcome.no_partner
+    elif not span.text.strip():
         outcome = Outcome.empty_cot
     elif not span.closed and config.unfinished_cot == "no_classmate":
         outcome = Outcome.unfinished_cot
@@ -108,6 +114,17 @@ def _example(answer: Answer, span: CotSpan, config: ClassmateCotRewardConfig) ->
         example=span.text,
         close=immediate,
     )
+
+
+def _answerable(span: CotSpan, kept: KeptCot) -> np.ndarray:
+    """(R,) 1 on the tokens that answer for it that nothing can be shown: the blanks that would be, or for a CoT that is
+    blank as a whole, all that the policy wrote up to and with its close marker."""
+    if (span.cot or "").strip():
+        return kept.mask
+    mask_R = np.ones_like(kept.mask)
+    if span.kind is CotKind.closed:
+        mask_R[span.output_start :] = 0
+    return mask_R
 
 
 def _keep_specs(config: ClassmateCotRewardConfig, seed: int, validate: bool) -> list[KeepSpec]:

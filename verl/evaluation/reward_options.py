@@ -36,6 +36,7 @@ REWARD_KEYS = frozenset(
                 "use_classmate_main_cond",
                 "main_correct_threshold",
                 "unfinished_main_score",
+                "empty_cot_score",
                 "token_level_classmate_reward_mode",
                 "classmate_advantage_clamp",
                 "min_classmate_valid_fraction",

@@ -38,6 +38,8 @@ class Options:
     norm_by_std: bool = True
     segments: int = 2
     token_cost: float = 0.0
+    empty: str = "lowest"
+    lowest: float = 0.0
 
 
 @dataclass(kw_only=True)
@@ -146,11 +148,16 @@ def rewards(row: dict[str, Any], options: Options) -> Rewards:
         return result
     result.fused = main
     gamma = condition(correct, options)
+    is_empty = options.empty == "lowest" and outcomes == {"empty_cot"}
     if gamma == 0:
         # W is 0 whatever they answered, and whether or not they were asked; not so where nobody could be.
         result.asked = False
-        score = best = None if outcomes <= NOT_ASKED | {"excluded"} else 0.0
-        of_segments: list[float | None] = [0.0] * (views_of(row) - 1)
+        score = best = 0.0 if is_empty or not outcomes <= NOT_ASKED | {"excluded"} else None
+        of_segments: list[float | None] = [0.0] * (1 if is_empty else views_of(row) - 1)
+    elif is_empty:
+        # An empty CoT adds nothing, and scores as low as can be.
+        score = best = 0.0 if options.reward_type in COMPARES_VIEWS else options.lowest
+        of_segments = [0.0]
     else:
         score, best = classmate_scores(row, options)
         of_segments = segment_scores(row, options)
