@@ -80,6 +80,7 @@ def test_other_estimators_on_the_same_answers(one_run: Run, replayed: Callable[.
         (f"{REWARD}.main_cot_keep_rate=0.5", "main_cot_keep_rate: a replay cannot change this key"),
         (f"{REWARD}.classmate_reward_type=remove_wo_cot", "classmate_reward_type: a replay cannot change this key"),
         (f"{REWARD}.classmate_continue_mode=immediate_answer", "a replay cannot change this key"),
+        (f"{REWARD}.classmate_question=hint_removed", "a replay cannot change this key"),
         ("reward_model.classmate_model_name_or_path_list=[x]", "a replay cannot change this key"),
         ("reward_model.classmate_generation_configs.temperature=0.1", "a replay cannot change this key"),
         ("actor_rollout_ref.rollout.temperature=0.1", "a replay cannot change this key"),

@@ -84,6 +84,9 @@ class ClassmateCotRewardConfig:
     """Segments (K) of random_truncate_step_wise_utility: so many random cuts, and one request more per sample."""
     keep_unit: Literal["tokens", "words"] = "tokens"
     """What a ratio counts: tokens of the main model, or words."""
+    classmate_question: Literal["full", "hint_removed"] = "full"
+    """What the classmates are shown of a question in which the user hints at an answer: all of it, or what the row has
+    in reward_model.prompt_without_hint (docs/data.md). Other rows are shown in full, and the policy sees every hint."""
     classmate_continue_mode: Literal["continue_cot", "immediate_answer"] = "continue_cot"
     """continue_cot: the classmate answers after a whole CoT, and may first finish a part of one. immediate_answer: the
     CoT is closed and the answer begun for it."""

@@ -11,7 +11,7 @@ is what the first is compared with, and steps in between share the credit. Every
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from verl.classmate.config import ClassmateCotRewardConfig
 from verl.classmate.cot import CotKind, CotSpan, KeepSpec, KeptCot, keep
+from verl.classmate.hints import without_hint
 from verl.classmate.outcome import Outcome
 from verl.classmate.prompts import EXAMPLE, handover, should_close
 from verl.classmate.row import Answer, ReadRow, Task
@@ -55,7 +56,7 @@ def read_row(answer: Answer, span: CotSpan, tokenizer: Any, config: ClassmateCot
         span=span,
         outcome=outcome,
         thoughts=tuple(thoughts) if outcome is Outcome.ok else (),
-        chat=tuple(answer.messages),
+        chat=_chat(answer, config),
         # All views are closed alike, so that they differ in the CoT alone.
         close=_close(first, config),
         mask=answer.in_response(mask),
@@ -106,14 +107,29 @@ def _example(answer: Answer, span: CotSpan, config: ClassmateCotRewardConfig) ->
     if partner is None or outcome is not Outcome.ok:
         return row
     immediate = config.classmate_continue_mode == "immediate_answer"
-    turns = ({"role": "assistant", "content": EXAMPLE}, {"role": "user", "content": partner.question})
+    # The row's own similar question is a text of its own, without the row's hint.
+    question = _hint_removed(partner, config) if config.reward_type.partner == "batch" else None
+    turns = ({"role": "assistant", "content": EXAMPLE}, {"role": "user", "content": question or partner.question})
     return replace(
         row,
         thoughts=("" if immediate else None,),
-        chat=(*answer.messages, *turns),
+        chat=(*_chat(answer, config), *turns),
         example=span.text,
         close=immediate,
     )
+
+
+def _chat(answer: Answer, config: ClassmateCotRewardConfig) -> tuple[Mapping[str, Any], ...]:
+    """The row's chat as the classmates are shown it."""
+    question = _hint_removed(answer.task, config)
+    if question is None:
+        return tuple(answer.messages)
+    return (*answer.messages[:-1], {**answer.messages[-1], "content": question})
+
+
+def _hint_removed(task: Task, config: ClassmateCotRewardConfig) -> str | None:
+    """What is shown in place of a question with a hint; None: the question itself."""
+    return without_hint(task) if config.classmate_question == "hint_removed" else None
 
 
 def _answerable(span: CotSpan, kept: KeptCot) -> np.ndarray:
