@@ -65,7 +65,7 @@ def length_names() -> set[str]:
 def validation_names() -> set[str]:
     columns = {name: [1.0] for name in views_numbers([[[1.0]], [[0.0]]], classmate_reward_type=ALONE)}
     columns |= {f"unseen_1_{name}": [1.0] for name in NUMBERS_OF_UNSEEN}
-    assert {*NUMBERS} - {*columns} == {"consistency_reward", "follows_hint"}
+    assert {*NUMBERS} - {*columns} == {"consistency_reward", "follows_hint", "length_cost"}
     return set(validation_metrics(["openai/gsm8k"], columns, samples=4))
 
 

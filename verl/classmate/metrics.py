@@ -51,7 +51,8 @@ def _consistency(row: ScoredRow) -> float | None:
 
 NUMBERS: Mapping[str, Callable[[ScoredRow], float | None]] = {
     "base_reward": _base_reward,
-    "main_model_reward": _base_reward,
+    "main_model_reward": lambda row: row.scores.reward_before_cost if row.scores.main_valid else math.nan,
+    "length_cost": lambda row: row.scores.length_cost,
     "main_model_score": lambda row: _or_nan(row.main.score),
     "format_score": lambda row: float(row.read.span.closed),
     "main_valid": lambda row: float(row.scores.main_valid),
@@ -72,6 +73,7 @@ NUMBERS: Mapping[str, Callable[[ScoredRow], float | None]] = {
     "main_output_length": lambda row: float(row.read.span.output_length),
     "unfinished_cot": lambda row: float(row.read.span.kind is CotKind.unfinished),
     "no_marker": lambda row: float(row.read.span.kind is CotKind.no_marker),
+    "empty_cot": lambda row: float(row.read.outcome is Outcome.empty_cot),
     "classmate_clip_ratio": lambda row: nanmean(row.scores.cut_VMS),
     "classmate_with_cot_score": lambda row: row.scores.with_cot_score,
     "classmate_alone_score": lambda row: row.scores.alone_score,

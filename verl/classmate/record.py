@@ -58,7 +58,7 @@ class RowRecord:
     keep_rate: float
     """Share of the CoT that this is."""
     handed_over_tokens: int
-    """Tokens of it."""
+    """Tokens of it, or those that answer for an empty CoT (`ScoredRow.mask`)."""
     output: str | None
     """What was scored; None if the CoT was not closed."""
     main: Verdict

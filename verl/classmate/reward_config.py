@@ -87,6 +87,9 @@ class ClassmateCotRewardConfig:
     """Segments (K) of random_truncate_step_wise_utility: so many random cuts, and one request more per sample."""
     keep_unit: Literal["tokens", "words"] = "tokens"
     """What a ratio counts: tokens of the main model, or words."""
+    classmate_question: Literal["full", "hint_removed"] = "full"
+    """What the classmates are shown of a question in which the user hints at an answer: all of it, or what the row has
+    in reward_model.prompt_without_hint (docs/data.md). Other rows are shown in full, and the policy sees every hint."""
     classmate_continue_mode: Literal["continue_cot", "immediate_answer"] = "continue_cot"
     """continue_cot: the classmate answers after a whole CoT, and may first finish a part of one. immediate_answer: the
     CoT is closed and the answer begun for it."""
@@ -103,6 +106,10 @@ class ClassmateCotRewardConfig:
     """Where the CoT stands: in the classmate's thought block, or without markers at the start of its answer."""
     unfinished_cot: Literal["no_classmate", "close_and_score"] = "no_classmate"
     """A CoT without close marker: no classmate reward, or closed and scored all the same."""
+    empty_cot_score: Literal["lowest", "exclude"] = "lowest"
+    """Classmate score of a row that shows nothing but blanks, about which nobody is asked. lowest: as if all
+    classmates had got the verifier's lowest score; where a score is compared with that of the question alone, the CoT
+    added nothing. exclude: none, so that an empty CoT escapes what a bad one gets."""
     unfinished_main_score: float | Literal["lowest", "exclude"] = "lowest"
     """Directed reward of a row without answer: the verifier's lowest, a number, or exclude the row."""
     add_consistency_reward: bool = False

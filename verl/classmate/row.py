@@ -81,6 +81,11 @@ class Answer:
         """The tokens of the response that are read: what classmates are handed and the verifier scores is in them."""
         return slice(*self.turns[-1]) if self.turns else slice(0, len(self.response_ids))
 
+    @property
+    def written(self) -> int:
+        """Tokens that the policy wrote, in all of its turns."""
+        return sum(end - first for first, end in self.turns) if self.turns else len(self.response_ids)
+
     def in_response(self, mask: np.ndarray) -> np.ndarray:
         """(R,) what is told of the last turn's tokens, 0 on all others."""
         if not self.turns:
@@ -112,7 +117,8 @@ class ReadRow:
     close: bool = False
     """Whether the CoT is closed for every classmate; `prompts.closes` says it for one."""
     mask: np.ndarray
-    """(R,) int64: 1 on the tokens that the first view hands over."""
+    """(R,) int64: 1 on the tokens that the first view hands over; with the outcome `empty_cot`, on those that answer
+    for it."""
     segments: np.ndarray
     """(R,) int64: 0, or 1.. for the segment whose utility the token earned; all 0 where segments have no rewards."""
     kept_text: str = ""
@@ -202,7 +208,11 @@ class RowScores:
     """The rewards of one row, and the numbers that led to them; NaN where there is no score."""
 
     base_reward: float
-    """r: directed score of the main output plus weighted format; 0 if not `main_valid`."""
+    """r: directed score of the main output plus weighted format, less the cost of length; 0 if not `main_valid`."""
+    reward_before_cost: float
+    """r without the cost of length, which says how good the main output is."""
+    length_cost: float | None
+    """What the length takes off r; None: the run has no such cost."""
     main_valid: bool
     """False: the main output could not be scored; the row gets no advantage and enters no statistics."""
     classmate_score: float
@@ -212,7 +222,7 @@ class RowScores:
     classmate_reward: float
     """W = gamma C; 0 if not `classmate_valid`."""
     classmate_valid: bool
-    """False: no valid sample; the row is left out of the classmate component."""
+    """False: no valid sample, nor an empty CoT that has a score; the row is left out of the classmate component."""
     final_reward: float
     """F, the fused scalar; r where the classmate part is missing."""
     consistency_reward: float
@@ -317,10 +327,10 @@ class ScoredRow:
 
     @property
     def mask(self) -> np.ndarray:
-        """(R,) 1 on the tokens that were handed to the classmates."""
-        return self.read.mask * int(self.scores.asked)
+        """(R,) 1 on the tokens that were handed to the classmates, or that answer for an empty CoT that has a score."""
+        return self.read.mask * int(self.scores.asked or self.scores.classmate_valid)
 
     @property
     def segments(self) -> np.ndarray:
         """(R,) segment of each of these tokens, 0 where there is none."""
-        return self.read.segments * int(self.scores.asked)
+        return self.read.segments * int(self.scores.asked or self.scores.classmate_valid)

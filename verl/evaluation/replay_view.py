@@ -75,7 +75,7 @@ class View:
         table.add_column("", no_wrap=True, min_width=7)
         for row in self.replay.rows:
             record, answer = row.record, row.record.answer
-            kept = f"{record.handed_over_tokens}/{row.scored.read.span.cot_length}"
+            kept = f"{record.handed_over_tokens if row.scored.scores.asked else 0}/{row.scored.read.span.cot_length}"
             found = record.cot_kind in (CotKind.closed, CotKind.plain)
             cells = [
                 str(row.number),
@@ -163,6 +163,8 @@ class View:
                 how = f"{main.outcome.value}: unfinished_main_score={config.unfinished_main_score}"
             elif reward.format_weight:
                 how += f" + {reward.format_weight:g} x format {_number(float(row.scored.read.span.closed))}"
+            if scores.length_cost is not None:
+                how += f" - length cost {_number(scores.length_cost)} of {row.record.answer.written} tokens"
             out.line(f"r           = {_number(scores.base_reward)}   ({how})")
         _judge(out, main.judge)
         if scores.outcomes:
@@ -173,10 +175,10 @@ class View:
                 views = ", views one after the other" if len(scores_S) > 1 else ""
                 out.line(f"C of {m}        from {parts}   (directed scores{views})")
             if scores.classmate_valid:
-                out.line(
-                    f"C           = {_number(scores.classmate_score)}   "
-                    f"({config.classmate_aggregation} over classmates{difference})"
-                )
+                how = f"{config.classmate_aggregation} over classmates{difference}"
+                if not scores.asked:
+                    how = f"nobody was asked: empty_cot_score={config.empty_cot_score}"
+                out.line(f"C           = {_number(scores.classmate_score)}   ({how})")
                 correct = "correct" if scores.main_correct else "not correct"
                 out.line(
                     f"gamma       = {_number(scores.gamma)}   ({config.use_classmate_main_cond}, the main answer is "

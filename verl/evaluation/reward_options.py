@@ -36,6 +36,7 @@ REWARD_KEYS = frozenset(
                 "use_classmate_main_cond",
                 "main_correct_threshold",
                 "unfinished_main_score",
+                "empty_cot_score",
                 "token_level_classmate_reward_mode",
                 "classmate_advantage_clamp",
                 "min_classmate_valid_fraction",
@@ -45,7 +46,13 @@ REWARD_KEYS = frozenset(
         ),
         *(
             f"reward_model.{name}"
-            for name in ("format_weight", "reward_direction", "custom_reward_range", "token_level_main_reward_mode")
+            for name in (
+                "format_weight",
+                "length_cost",
+                "reward_direction",
+                "custom_reward_range",
+                "token_level_main_reward_mode",
+            )
         ),
     }
 )

@@ -119,11 +119,12 @@ def test_vllm_is_asked_without_seeds(models: Path) -> None:
 def test_without_a_whole_thought_nobody_is_asked(config: DictConfig, text: str, outcome: Outcome) -> None:
     row = run(config, text)
     assert row.classmates.requests == []
-    assert not row.output.scored.scores.classmate_valid
+    is_empty = outcome is Outcome.empty_cot
+    assert row.output.scored.scores.classmate_valid == is_empty, "it has the lowest score, which is 0 here"
     assert {s["outcome"] for c in row.record["classmates"] for s in c["samples"]} == {outcome.value}
     assert all(s["score"] is None for c in row.record["classmates"] for s in c["samples"])
     assert row.record["final_reward"] == row.record["base_reward"]
-    assert sum(row.output.scored.mask) == 0
+    assert bool(sum(row.output.scored.mask)) == is_empty
 
 
 @pytest.mark.parametrize("outcome", [Outcome.timeout, Outcome.engine_error, Outcome.excluded])

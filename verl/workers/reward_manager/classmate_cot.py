@@ -59,6 +59,8 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         """
         super().__init__(config, tokenizer, compute_score)
         self.reward_config = reward or from_mapping(config.reward_model, require_classmates=False)
+        cost = self.reward_config.length_cost
+        self._token_cost = cost / config.data.max_response_length if cost else 0.0
         for source in known_data_sources():
             get_verifier(source).configure(self.reward_config)
         self.client: Any = None
@@ -108,6 +110,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             classmate_scale=scale if partner is None else self._scale(partner),
             weights=tuple(reward.classmate_weights) if reward.classmates and read.samples else (),
             format_weight=reward.format_weight or 0.0,
+            token_cost=self._token_cost,
         )
 
     def scored_at_once(self, task: Task) -> bool:
