@@ -91,7 +91,7 @@ def test_rewards_that_say_nothing_are_null_in_the_line() -> None:
 
 def test_lines_from_before_the_schema_are_read() -> None:
     line = full().as_dict()
-    assert line.pop("schema") == SCHEMA == 1
+    assert line.pop("schema") == SCHEMA == 2
     assert RowRecord.from_json(json.dumps(line)).to_json() == full().to_json()
 
 
@@ -103,9 +103,9 @@ def without(key: str) -> dict[str, Any]:
     ("line", "message"),
     [
         (
-            {**record().as_dict(), "schema": 2},
-            "was written by another version (row 4: schema 2; this version reads 1); replay it with the code that "
-            "wrote it",
+            {**record().as_dict(), "schema": 3},
+            "was written by another version (row 4: schema 3; this version reads 1 and 2); replay it with the code "
+            "that wrote it",
         ),
         (
             without("response_ids"),

@@ -20,8 +20,10 @@ from verl.classmate.judgement import Judgement
 from verl.classmate.read_back import checked, mismatch, read_back
 from verl.classmate.row import Answer, Asked, Continuation, ScoredRow, Task, Verdict
 
-SCHEMA = 1
-"""Version of the lines, in their key `schema`. Lines without that key are from before it, and otherwise the same."""
+SCHEMA = 2
+"""Version of the lines, in their key `schema`: 2 has `log_probs` of likelihood types."""
+READ_SCHEMAS = (1, 2)
+"""Versions that are read. Lines without the key are from before it, and otherwise those of version 1."""
 
 REWARDS = (
     "base_reward",
@@ -201,11 +203,11 @@ class RowRecord:
             raise ConfigError(f"is damaged ({name} is cut, or no JSON); replay another step") from error
         if not isinstance(content, dict):
             raise ConfigError(f"is damaged ({name} is no JSON object); replay another step")
-        schema = content.get("schema", SCHEMA)
-        if schema != SCHEMA:
+        schema = content.get("schema", READ_SCHEMAS[0])
+        if schema not in READ_SCHEMAS:
             raise ConfigError(
-                f"was written by another version ({name}: schema {reprlib.repr(schema)}; this version reads {SCHEMA}); "
-                "replay it with the code that wrote it"
+                f"was written by another version ({name}: schema {reprlib.repr(schema)}; this version reads "
+                f"{' and '.join(map(str, READ_SCHEMAS))}); replay it with the code that wrote it"
             )
         try:
             return _row(content)
@@ -236,6 +238,7 @@ def asked_as_dict(asked: Asked) -> dict[str, Any]:
                 **({} if item.consistency is None else {"consistency": _number(item.consistency)}),
                 **({} if item.error is None else {"error": item.error}),
                 **({} if item.judge is None else {"judge": item.judge.record()}),
+                **({} if item.log_probs is None else {"log_probs": list(item.log_probs)}),
             }
             for item in asked.continuations
         ],
@@ -262,7 +265,8 @@ _ANSWER_KEYS = {name: name for name in ("messages", "response_ids", "uid", "step
 _VERDICT_KEYS = {"outcome": "main_outcome", "score": "main_score", "error": "main_error", "judge": "judge"}
 _ASKED_KEYS = {"model": "model", "thinks": "thinks"}
 _SAMPLE_KEYS = {
-    name: name for name in ("view", "outcome", "text", "finish_reason", "score", "consistency", "error", "judge")
+    name: name
+    for name in ("view", "outcome", "text", "finish_reason", "score", "consistency", "error", "judge", "log_probs")
 } | {"token_length": "tokens"}
 """Keys of the line by the field that they fill."""
 
@@ -296,7 +300,7 @@ def _asked(content: Mapping[str, Any], *, where: str = "") -> Asked:
         view = checked(int, sample.get("view", 0), f"{place}view")
         if not 0 <= view < len(prompts):
             raise mismatch(f"{place}view", view, f"one of the {len(prompts)} that there are")
-        optional = ("view", "consistency", "error", "judge")
+        optional = ("view", "consistency", "error", "judge", "log_probs")
         one = read_back(Continuation, sample, _SAMPLE_KEYS, where=place, optional=optional, sample=samples[view])
         continuations.append(one)
         samples[view] += 1
