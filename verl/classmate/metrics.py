@@ -77,6 +77,8 @@ NUMBERS: Mapping[str, Callable[[ScoredRow], float | None]] = {
     "classmate_clip_ratio": lambda row: nanmean(row.scores.cut_VMS),
     "classmate_with_cot_score": lambda row: row.scores.with_cot_score,
     "classmate_alone_score": lambda row: row.scores.alone_score,
+    "classmate_likelihood": lambda row: row.scores.likelihood,
+    "classmate_likelihood_gain": lambda row: row.scores.likelihood_gain,
     "consistency_reward": _consistency,
     "follows_hint": lambda row: row.follows_hint,
 }

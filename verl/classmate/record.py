@@ -21,7 +21,8 @@ from verl.classmate.read_back import checked, mismatch, read_back
 from verl.classmate.row import Answer, Asked, Continuation, ScoredRow, Task, Verdict
 
 SCHEMA = 2
-"""Version of the lines, in their key `schema`. 2: validation rows may have the key `unseen`."""
+"""Version of the lines, in their key `schema`. 2: samples may have `log_probs` (likelihood types), and validation rows
+`unseen`."""
 
 _READ = (1, SCHEMA)
 """Versions that are read. Lines without the key are from before it, and otherwise like those of version 1."""
@@ -245,6 +246,7 @@ def asked_as_dict(asked: Asked) -> dict[str, Any]:
                 **({} if item.consistency is None else {"consistency": _number(item.consistency)}),
                 **({} if item.error is None else {"error": item.error}),
                 **({} if item.judge is None else {"judge": item.judge.record()}),
+                **({} if item.log_probs is None else {"log_probs": list(item.log_probs)}),
             }
             for item in asked.continuations
         ],
@@ -271,7 +273,8 @@ _ANSWER_KEYS = {name: name for name in ("messages", "response_ids", "uid", "step
 _VERDICT_KEYS = {"outcome": "main_outcome", "score": "main_score", "error": "main_error", "judge": "judge"}
 _ASKED_KEYS = {"model": "model", "thinks": "thinks"}
 _SAMPLE_KEYS = {
-    name: name for name in ("view", "outcome", "text", "finish_reason", "score", "consistency", "error", "judge")
+    name: name
+    for name in ("view", "outcome", "text", "finish_reason", "score", "consistency", "error", "judge", "log_probs")
 } | {"token_length": "tokens"}
 """Keys of the line by the field that they fill."""
 
@@ -307,7 +310,7 @@ def _asked(content: Mapping[str, Any], *, where: str = "") -> Asked:
         view = checked(int, sample.get("view", 0), f"{place}view")
         if not 0 <= view < len(prompts):
             raise mismatch(f"{place}view", view, f"one of the {len(prompts)} that there are")
-        optional = ("view", "consistency", "error", "judge")
+        optional = ("view", "consistency", "error", "judge", "log_probs")
         one = read_back(Continuation, sample, _SAMPLE_KEYS, where=place, optional=optional, sample=samples[view])
         continuations.append(one)
         samples[view] += 1

@@ -173,6 +173,10 @@ class Continuation:
     """What the engine or the verifier said, where one of them failed."""
     judge: Judgement | None = None
     """What a judge made of it, where one was asked."""
+    log_probs: tuple[float, ...] | None = None
+    """Natural logarithms of the probabilities of the tokens that state the ground truth, behind what the classmate was
+    shown (likelihood types). In training they are all that it says, and `text` is what they state; in validation they
+    stand beside a view's first answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,6 +259,11 @@ class RowScores:
     """w."""
     consistency_asked: bool
     """Whether the run has a consistency reward."""
+    likelihood: float | None = None
+    """How likely the classmates find the ground truth with the fullest view, their plain mean; NaN where it is not
+    known; None where the reward type does not ask."""
+    likelihood_gain: float | None = None
+    """The same less that with the question alone; None where the reward type does not compare them."""
 
     @property
     def known_base(self) -> float | None:

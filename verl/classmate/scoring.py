@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from verl.classmate import likelihood
 from verl.classmate.config import REWARD_NODE, ClassmateCotRewardConfig
 from verl.classmate.errors import ConfigError
 from verl.classmate.outcome import NOT_ASKED, POLICY_FAILURES, Outcome
@@ -98,6 +99,7 @@ def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: Rewar
         alone_score=gains.alone,
         classmate_reward_weight=config.classmate_reward_weight,
         consistency_asked=config.add_consistency_reward,
+        **_likelihoods(read, asked, config),
     )
     return ScoredRow(read=read, main=main, asked=tuple(asked), scores=scores)
 
@@ -139,6 +141,7 @@ def _said(read: ReadRow, asked: Sequence[Asked], rules: RewardRules, *, readers:
     shape = (read.views, readers, read.samples)
     raw_VMS, lengths_VMS, cut_VMS, agreement_MS = (np.full(one, math.nan) for one in (shape, shape, shape, shape[1:]))
     outcomes_VMS = np.full(shape, Outcome.excluded, dtype=object)
+    writes = not rules.config.scores_likelihood(validate=read.answer.validate)
     for m, one in enumerate(asked):
         for item in one.continuations:
             place, outcome = (item.view, m, item.sample), item.outcome
@@ -147,7 +150,7 @@ def _said(read: ReadRow, asked: Sequence[Asked], rules: RewardRules, *, readers:
             outcomes_VMS[place] = outcome
             if outcome is Outcome.ok:
                 raw_VMS[place] = item.score
-            if outcome in (Outcome.ok, Outcome.no_answer, Outcome.judge_error):
+            if writes and outcome in (Outcome.ok, Outcome.no_answer, Outcome.judge_error):
                 lengths_VMS[place] = item.token_length
                 cut_VMS[place] = float(item.finish_reason == "length")
             if item.view == 0 and _is_number(item.consistency):
@@ -195,6 +198,15 @@ def _gains(said: _Said, rules: RewardRules) -> _Gains:
         with_cot=nanmean(means_VM[0]),
         alone=nanmean(means_VM[-1]),
     )
+
+
+def _likelihoods(read: ReadRow, asked: Sequence[Asked], config: ClassmateCotRewardConfig) -> dict[str, float]:
+    """The fields of `RowScores` of that name, where the reward type has them."""
+    if not config.reward_type.by_likelihood:
+        return {}
+    told_V = likelihood.of_views(asked, config.likelihood_reduction, views=read.views)
+    gain = {"likelihood_gain": told_V[0] - told_V[-1]} if config.reward_type.compares_with_question_alone else {}
+    return {"likelihood": told_V[0], **gain}
 
 
 def _scores_as_empty(read: ReadRow, rules: RewardRules) -> bool:

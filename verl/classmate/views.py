@@ -23,9 +23,18 @@ from verl.classmate.hints import without_hint
 from verl.classmate.outcome import Outcome
 from verl.classmate.prompts import EXAMPLE, handover, should_close
 from verl.classmate.row import Answer, ReadRow, Task
+from verl.classmate.strip import without_answer
 
 
-def read_row(answer: Answer, span: CotSpan, tokenizer: Any, config: ClassmateCotRewardConfig, *, seed: int) -> ReadRow:
+def read_row(
+    answer: Answer,
+    span: CotSpan,
+    tokenizer: Any,
+    config: ClassmateCotRewardConfig,
+    *,
+    seed: int,
+    final_answer: str | None = None,
+) -> ReadRow:
     """An answer as it is shown to the classmates.
 
     Args:
@@ -34,13 +43,22 @@ def read_row(answer: Answer, span: CotSpan, tokenizer: Any, config: ClassmateCot
         tokenizer: the main model's.
         config: reward type, keep rates, close marker.
         seed: of the row; decides random cuts in training. Validation cuts at fixed rates.
+        final_answer: what the output gives as its answer, for `strip_answer`; None: nothing, or nobody needs it.
     """
     if config.reward_type.shown == "example":
         return _example(answer, span, config)
     turn_ids = answer.response_ids[answer.last_turn]
-    kepts = [keep(span, turn_ids, tokenizer, spec) for spec in _keep_specs(config, seed, answer.validate)]
+    shown = span
+    if config.strip_answer:
+        question = str(answer.task.question)
+        shown = without_answer(span, turn_ids, tokenizer, answer=final_answer, question=question)
+    kepts = [keep(shown, turn_ids, tokenizer, spec) for spec in _keep_specs(config, seed, answer.validate)]
     kepts = [kept for i, kept in enumerate(kepts) if i == 0 or kept.mask.sum() < kepts[i - 1].mask.sum()]
     first = kepts[0]
+    if shown is not span:
+        # The end of what is left is not that of the CoT.
+        share = shown.cot_length / max(1, span.cot_length)
+        first = replace(first, whole=False, rate=first.rate * share)
     outcome = handover(span, config.unfinished_cot)
     if outcome is Outcome.ok and not first.text.strip():
         outcome = Outcome.empty_cot
@@ -161,7 +179,7 @@ def _keep_specs(config: ClassmateCotRewardConfig, seed: int, validate: bool) -> 
 
 
 def _close(kept: KeptCot, config: ClassmateCotRewardConfig) -> bool:
-    return config.classmate_continue_mode == "immediate_answer" or should_close(kept, config.classmate_close_marker)
+    return config.answers_at_once or should_close(kept, config.classmate_close_marker)
 
 
 def _segments(kepts: Sequence[KeptCot]) -> np.ndarray:

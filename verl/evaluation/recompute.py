@@ -121,8 +121,9 @@ def differences(dumped: Any, now: Any, field: str = "") -> Iterator[Difference]:
     """Where two records differ; keys that only one of them has are not compared."""
     if isinstance(dumped, dict) and isinstance(now, dict):
         for key in now:
-            # What a judge said is not computed here; its score is, and stands beside it.
-            if key in dumped and key != "judge":
+            # What a judge said is not computed here; its score is, and stands beside it. A line may be of an older
+            # version.
+            if key in dumped and key not in ("judge", "schema"):
                 yield from differences(dumped[key], now[key], f"{field}.{key}" if field else key)
     elif isinstance(dumped, list) and isinstance(now, list) and len(dumped) == len(now):
         for i, (one, other) in enumerate(zip(dumped, now, strict=True)):
@@ -145,6 +146,8 @@ class _Nobody(Asks):
 
     async def sample(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise AssertionError("a replay asks nobody")
+
+    log_probs = sample
 
 
 def _pipeline(config: DictConfig) -> RowPipeline:

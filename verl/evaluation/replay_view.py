@@ -303,7 +303,13 @@ def _answered(out: _Out, item: Continuation) -> None:
         return
     agrees = f", agreement {_number(item.consistency)}" if item.consistency is not None else ""
     score = _number(item.score) if item.outcome is Outcome.ok else item.outcome.value
-    out.line(f"  score {score}{agrees}, {item.token_length} tokens ({item.finish_reason}):")
+    told = item.log_probs
+    if told is not None:
+        out.line(f"  log p of the ground truth's {len(told)} tokens: {' '.join(map(_number, told))}")
+    if told is not None and item.finish_reason is None:
+        out.line(f"  score {score}, of:")
+    else:
+        out.line(f"  score {score}{agrees}, {item.token_length} tokens ({item.finish_reason}):")
     out.block("", item.text)
     _judge(out, item.judge)
 

@@ -29,6 +29,7 @@ REWARD_KEYS = frozenset(
             f"{_REWARD}.{name}"
             for name in (
                 "classmate_weights",
+                "likelihood_reduction",
                 "classmate_reward_weight",
                 "main_reward_weight",
                 "classmate_aggregation",

@@ -129,12 +129,19 @@ class RowPipeline:
         span = cot.locate(turn_ids, self._tokenizer, self._markers, preopened=preopened)
         seed = row_seed(self.reward.seed, answer, POLICY_SEED, _CUTS, rollout=answer.rollout)
         asks = self.readers if answer.validate else self.classmates and self._trains_with_classmates
+        final = self.manager.own_answer(answer.task, span.output) if config.strip_answer else None
         return replace(
-            read_row(answer, span, self._tokenizer, config, seed=seed),
-            samples=self.reward.classmate_generation_configs.sampling(validate=answer.validate).n if asks else 0,
+            read_row(answer, span, self._tokenizer, config, seed=seed, final_answer=final),
+            samples=self._samples(answer) if asks else 0,
             actor_mask=self._actor_mask(answer, span),
             transcript=self._transcript(answer),
         )
+
+    def _samples(self, answer: Answer) -> int:
+        """S; what is not sampled is asked once."""
+        if self.reward.classmate_cot_reward_configs.scores_likelihood(validate=answer.validate):
+            return 1
+        return self.reward.classmate_generation_configs.sampling(validate=answer.validate).n
 
     def _actor_mask(self, answer: Answer, span: cot.CotSpan) -> np.ndarray | None:
         """(R,) 1 on the tokens that the actor's loss counts; None: on all."""

@@ -34,7 +34,7 @@ from verl.trainer.preflight.settings import (
     check_with_verl,
 )
 from verl.trainer.preflight.templates import check_templates, policy_tokenizer
-from verl.trainer.preflight.verifiers import check_lowest_scores, check_sandbox
+from verl.trainer.preflight.verifiers import check_ground_truths, check_lowest_scores, check_sandbox
 from verl.trainer.run.loggers import check_loggers
 
 
@@ -90,6 +90,7 @@ def _check(config: Mapping[str, Any], run: RunConfig) -> None:
     check_rows(config)
     check_batch(config["data"])
     check_hints(config["data"], reward)
+    check_ground_truths(config["data"], reward)
     if custom is None:
         check_sandbox(config["data"], reward)
         check_lowest_scores(config["data"], reward)

@@ -294,8 +294,8 @@ def _names(names: Sequence[str]) -> str:
 def _thought_notes(policy: _Reader, classmates: Sequence[_Reader], reward: ClassmateRewardModelConfig) -> list[str]:
     lines = []
     config = reward.classmate_cot_reward_configs
-    parts = config.reward_type.cuts_at_random or config.keep.kind != "all"
-    if parts and config.classmate_close_marker == "auto" and config.classmate_continue_mode == "continue_cot":
+    parts = config.reward_type.cuts_at_random or config.keep.kind != "all" or config.strip_answer
+    if parts and config.classmate_close_marker == "auto" and not config.answers_at_once:
         thinks = [(one.name, templates.traits(one.own, reward.classmate_markers).thinks) for one in classmates]
         closed, open_for = [name for name, does in thinks if not does], [name for name, does in thinks if does]
         told = [f"closed for {', '.join(closed)} (no CoT in the chat template)"] if closed else []

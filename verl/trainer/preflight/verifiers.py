@@ -9,7 +9,7 @@ from typing import Any
 from verl.classmate.config import REWARD_NODE, ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
 from verl.classmate.reward_scale import RewardScale
-from verl.trainer.preflight.data import KEYS, data_sources
+from verl.trainer.preflight.data import KEYS, data_files, data_sources, lacks_ground_truth
 
 
 def lowest_wanted(reward: ClassmateRewardModelConfig) -> dict[str, str]:
@@ -52,6 +52,27 @@ def check_lowest_scores(data: Mapping[str, Any], reward: ClassmateRewardModelCon
                     f"data.{key}: {' and '.join(wanted)} get the lowest reward, but the scores of {source} (direction: "
                     f"{scale.direction}) have none; write {' and '.join(wanted.values())}"
                 )
+
+
+def check_ground_truths(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """Where classmates say how likely they find the ground truth, each training row has one.
+
+    Args:
+        data: the node `data`, whose files were found good.
+        reward: the typed node `reward_model`.
+
+    Raises:
+        ConfigError: naming the file.
+    """
+    kind = reward.classmate_cot_reward_configs.classmate_reward_type
+    if not reward.classmate_cot_reward_configs.reward_type.by_likelihood or data["custom_cls"]["path"] is not None:
+        return
+    for name in data_files(data, "train_files"):
+        if "://" not in name and lacks_ground_truth(name):
+            raise ConfigError(
+                f"data.train_files={name}: rows without reward_model.ground_truth, which classmate_reward_type={kind} "
+                "scores; write vanilla_reward or remove_wo_cot, or give each row its ground truth"
+            )
 
 
 def check_sandbox(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:

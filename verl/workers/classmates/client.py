@@ -10,6 +10,7 @@ it, a restarted engine is found under the same name, and no handle has to travel
 """
 
 import asyncio
+import math
 import time
 import zlib
 from collections import Counter
@@ -125,6 +126,33 @@ class ClassmateClient:
             for seed in seeds
         ]
         return list(await asyncio.gather(*(self.complete(name, prompt_ids, one) for one in params)))
+
+    async def log_probs(
+        self, classmate: int, prompt_ids: list[int], text_ids: list[int], *, excluded: frozenset[int] = frozenset()
+    ) -> Reply:
+        """The log-probabilities of a text's tokens behind a prompt, in one pass in which nothing is drawn.
+
+        Args:
+            classmate: m, or the number of an unseen reader (`frozen_readers`).
+            prompt_ids: in the classmate's own tokens.
+            text_ids: one or more tokens that follow them.
+            excluded: classmates that were taken out of the run.
+        """
+        if classmate in excluded:
+            return Reply(outcome=Outcome.excluded)
+        name = self._readers[classmate]
+        self.requests[name] += 1
+        ids = [*prompt_ids, *text_ids]
+        # vLLM's words; it reads a prompt only to write at least one token, and tells of all of the prompt.
+        params: dict[str, Any] = {"temperature": 0.0, "max_tokens": 1, "prompt_logprobs": 0}
+        if name in self._remotes:
+            return await self._remotes[name].log_probs(ids, params, count=len(text_ids))
+        engine = resolved_engine(self._models[name])
+        if (self._policy_engine if engine == POLICY else engine) == "hf":
+            params["logprob_start_len"] = len(prompt_ids)
+        arguments = {"prompt_ids": ids, "sampling_params": params, "request_id": uuid4().hex}
+        output = await self._ask_engines(name, "generate", arguments)
+        return output if isinstance(output, Reply) else told_by(output, count=len(text_ids))
 
     async def close(self) -> None:
         """Closes what connections there are."""
@@ -277,6 +305,20 @@ def reply_of(output: Any, *, max_tokens: int) -> Reply:
         finish_reason=reason,
         log_probs=tuple(output.log_probs or ()),
     )
+
+
+def told_by(output: Any, *, count: int) -> Reply:
+    """What an engine's `TokenOutput` tells of the last `count` tokens of the prompt.
+
+    Upstream's list has the entry of a token in the place of the one before it, and a 0 in the last.
+    """
+    if output.stop_reason == "aborted":
+        return Reply(outcome=Outcome.engine_error, error="the engine aborted the request")
+    told = [entry[0] for entry in (output.extra_fields.get("prompt_logprobs") or ())[-count - 1 : -1]]
+    if len(told) != count or not all(map(math.isfinite, told)):
+        said = f"the engine tells no log-probs of the prompt's last {count} tokens"
+        return Reply(outcome=Outcome.engine_error, error=said)
+    return Reply(outcome=Outcome.ok, log_probs=tuple(map(float, told)))
 
 
 def _is_dead_engine(error: ray.exceptions.RayTaskError) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from verl.classmate import cot
+from verl.classmate import cot, likelihood
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import VerifierError
 from verl.classmate.judge_config import JudgeSpec
@@ -103,11 +103,14 @@ class ClassmateCoTRewardManager(RewardManagerBase):
     def _rules(self, read: ReadRow) -> RewardRules:
         """What this run makes of a row's scores."""
         reward, partner = self.reward_config, read.answer.partner
-        scale = self._scale(read.answer.task)
+        config, scale = reward.classmate_cot_reward_configs, self._scale(read.answer.task)
+        classmate_scale = scale if partner is None else self._scale(partner)
+        if config.scores_likelihood(validate=read.answer.validate):
+            classmate_scale = likelihood.scale(scale.direction)
         return RewardRules(
-            config=reward.classmate_cot_reward_configs,
+            config=config,
             scale=scale,
-            classmate_scale=scale if partner is None else self._scale(partner),
+            classmate_scale=classmate_scale,
             weights=tuple(reward.classmate_weights) if reward.classmates and read.samples else (),
             format_weight=reward.format_weight or 0.0,
             token_cost=self._token_cost,
@@ -151,11 +154,16 @@ class ClassmateCoTRewardManager(RewardManagerBase):
 
     def _reference(self, read: ReadRow, main: Verdict) -> str | None:
         """The main answer as ground truth of the classmates' (the consistency reward); None where there is none."""
-        output = read.span.output
         wanted = self.reward_config.classmate_cot_reward_configs.add_consistency_reward
-        if not wanted or main.outcome is not Outcome.ok or output is None:
+        if not wanted or main.outcome is not Outcome.ok:
             return None
-        verifier = self._verifier(read.answer.task)
+        return self.own_answer(read.answer.task, read.span.output)
+
+    def own_answer(self, task: Task, output: str | None) -> str | None:
+        """What an output gives as its answer, right or wrong; None where it gives none, or the verifier knows none."""
+        if output is None:
+            return None
+        verifier = self._verifier(task)
         return output.strip() if verifier is None else verifier.reference_answer(output)
 
     async def _score_answer(
@@ -163,6 +171,9 @@ class ClassmateCoTRewardManager(RewardManagerBase):
     ) -> Continuation:
         if item.outcome is not Outcome.ok or item.text is None:
             return item
+        config = self.reward_config.classmate_cot_reward_configs
+        if config.scores_likelihood(validate=validate):
+            return replace(item, score=likelihood.reduced(item.log_probs or (math.nan,), config.likelihood_reduction))
         if not self._answers(task, item.text):
             return replace(item, outcome=Outcome.no_answer)
         verdict, agreement = Verdict(score=item.score, judge=item.judge), Verdict(score=item.consistency)
