@@ -34,7 +34,12 @@ def lost(view: int = 0) -> Continuation:
 
 def scored(*said: list[Continuation], main: float = 1.0, scale: RewardScale = BINARY, **options) -> ScoredRow:
     """A row of which each classmate says a list, one for each view."""
-    config = ClassmateCotRewardConfig(**{"classmate_reward_type": "likelihood", "use_classmate_main_cond": "always", "empty_cot_score": "exclude"}
+    defaults = {
+        "classmate_reward_type": "likelihood",
+        "use_classmate_main_cond": "always",
+        "empty_cot_score": "exclude",
+    }
+    config = ClassmateCotRewardConfig(**defaults
                                       | options)  # fmt: skip
     rules = RewardRules(
         config=config,
