@@ -17,7 +17,7 @@ NOT_ASKED = {"empty_cot", "unfinished_cot", "too_long", "no_partner"}
 POLICY_FAILURES = {"unfinished_cot", "no_answer"}
 OURS = ("gdpo_classmate", "gdpo_wo_bn", "grpo_main_classmate_separated", "grpo", "grpo_w_classmate")
 STEP_WISE = "random_truncate_step_wise_utility"
-COMPARES_VIEWS = ("remove_wo_cot", "random_truncate_remove_wo_cot", STEP_WISE)
+COMPARES_VIEWS = ("remove_wo_cot", "random_truncate_remove_wo_cot", "likelihood_gain", STEP_WISE)
 COMPARES_ROWS = {
     "rloo",
     "rloo_vectorized",
