@@ -32,7 +32,7 @@ def running(tmp_path: Path) -> Iterator[tuple[ClassmateGroup, Any, list[str]]]:
         {
             "classmates": [{"model": str(model), "backend": "vllm", "placement": "dedicated"}],
             "classmate_max_restarts": 3,
-            "classmate_ping_timeout": 20,
+            "classmate_ping_timeout": 100,
             "classmate_generation_configs": {"max_new_tokens": 8, "temperature": 1.0, "top_p": 1.0},
         }
     )

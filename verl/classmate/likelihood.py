@@ -1,7 +1,8 @@
 """How likely classmates find a row's ground truth: the score of the reward types `likelihood` and `likelihood_gain`.
 
 One decision: a classmate's reply is the log-probabilities of the tokens that state the ground truth, and is kept as
-such. The score is made of them here, so that a replay can make another one. docs/method.md#likelihood
+such. The score is made of them here, so that a replay can make another one.
+docs/method.md#how-likely-the-ground-truth-is-likelihood
 
     >>> reduced((-0.5, -1.5), "mean"), reduced((-0.5, -1.5), "sum")
     (-1.0, -2.0)

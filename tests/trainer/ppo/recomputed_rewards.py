@@ -13,7 +13,7 @@ from typing import Any
 NOT_ASKED = {"empty_cot", "unfinished_cot", "too_long", "no_partner"}
 POLICY_FAILURES = {"unfinished_cot", "no_answer"}
 STEP_WISE = "random_truncate_step_wise_utility"
-COMPARES_VIEWS = ("remove_wo_cot", "random_truncate_remove_wo_cot", STEP_WISE)
+COMPARES_VIEWS = ("remove_wo_cot", "random_truncate_remove_wo_cot", "likelihood_gain", STEP_WISE)
 
 
 @dataclass(frozen=True, kw_only=True)
