@@ -9,6 +9,7 @@ import json
 import os
 import random
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -271,6 +272,11 @@ def check(rows: list[dict[str, Any]], combination: Combination) -> None:
         clamp=combination.get("classmate_advantage_clamp", "none"),
         consistency=combination.get("add_consistency_reward", False),
     )
+    # `grpo` computes in float32; log-probs are no eighths, and are rounded to it on their way.
+    tolerance = 1e-5 if options.estimator == "grpo" else 1e-6
+    if REWARD_TYPES[options.reward_type].by_likelihood:
+        tolerance = 1e-4
+    near = partial(pytest.approx, abs=tolerance, rel=tolerance)
     expected = advantages(rows, options)
     if expected is None:
         read = [(row["advantage_on_cot"] or 0.0) * row["handed_over_tokens"] for row in rows]
@@ -296,10 +302,6 @@ def check(rows: list[dict[str, Any]], combination: Combination) -> None:
             ], row
         elif row["advantage_on_cot"] is not None:
             assert row["advantage_on_cot"] == near(one.on_cot + common), row
-
-
-def near(value: float) -> Any:
-    return pytest.approx(value, abs=1e-6, rel=1e-6)
 
 
 def trained(bench: Workbench, plain: dict[str, Any], covering: list[Combination], numbers: Sequence[int]) -> None:
