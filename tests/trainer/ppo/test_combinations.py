@@ -80,6 +80,8 @@ def with_options(base: dict[str, Any], combination: Combination, classmates: Seq
         **node["classmate_cot_reward_configs"],
         **values,
         "classmate_model_name_or_path_list": list(classmates[:m]),
+        # Log-probs have no lowest score.
+        "empty_cot_score": "exclude" if values["classmate_reward_type"] == "likelihood" else "lowest",
     }
     generation = {**node["classmate_generation_configs"], "num_return_sequences": s}
     return {
