@@ -69,6 +69,16 @@ def test_an_endless_thought_never_pays(endless: int, short: int, token_cost: flo
             assert missing.base_reward == pytest.approx(scale.lowest - token_cost * endless)
 
 
+@given(tokens=st.integers(1, 64), bonus=st.floats(0.001, 2))
+def test_a_bonus_is_for_answers_alone(tokens: int, bonus: float) -> None:
+    wrong = main_only(Verdict(score=0.0), tokens, token_cost=-bonus)
+    assert (wrong.base_reward, wrong.length_cost) == pytest.approx((bonus * tokens, -bonus * tokens))
+    assert wrong.main_correct is False
+    for outcome in (Outcome.unfinished_cot, Outcome.no_answer):
+        missing = main_only(Verdict(outcome=outcome), tokens, token_cost=-bonus)
+        assert (missing.base_reward, missing.length_cost) == (0.0, 0.0)
+
+
 def test_rows_without_a_reward_have_no_cost() -> None:
     for outcome, options in (
         (Outcome.judge_error, {}),

@@ -80,9 +80,10 @@ class ClassmateRewardModelConfig(JudgeKeys):
     format_weight: float | None = None
     """Weight of the format score (1 for a closed CoT) in the main reward, logged in any case; null: as the
     reward_manager has it."""
-    length_cost: float = field(default=0.0, metadata={"at_least": 0})
+    length_cost: float = 0.0
     """Taken off the main reward of a response with data.max_response_length tokens; of a shorter one in proportion.
-    What tools wrote does not count, and whether an answer is correct is decided without it."""
+    Negative: a bonus, which rows without an answer do not get. What tools wrote does not count, and whether an answer
+    is correct is decided without it."""
     think_start_str: str | None = None
     """Open marker of the main model's CoT; null: <think>."""
     think_end_str: str | None = None

@@ -41,7 +41,7 @@ class RewardRules:
     format_weight: float = 0.0
     """Of the format score of the main output."""
     token_cost: float = 0.0
-    """Taken off r for each token that the policy wrote."""
+    """Taken off r for each token that the policy wrote; negative: added."""
 
 
 def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: RewardRules) -> ScoredRow:
@@ -63,8 +63,8 @@ def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: Rewar
     main_correct = main_valid and score >= _threshold(rules)
     gamma = _gamma(main_correct, config) if main_valid else math.nan
     before_cost = score + (rules.format_weight * float(read.span.closed) if main.outcome is Outcome.ok else 0.0)
-    cost = rules.token_cost * read.answer.written if main_valid else math.nan
-    base = _settled(before_cost - cost, (before_cost, cost)) if cost > 0 else before_cost
+    cost = _length_cost(read, main, rules) if main_valid else math.nan
+    base = _settled(before_cost - cost, (before_cost, cost)) if main_valid and cost else before_cost
     said = _said(read, asked, rules, readers=len(rules.weights))
     is_empty = _scores_as_empty(read, rules)
     gains = _nothing_gained(rules) if is_empty else _gains(said, rules)
@@ -207,6 +207,12 @@ def _likelihoods(read: ReadRow, asked: Sequence[Asked], config: ClassmateCotRewa
     told_V = likelihood.of_views(asked, config.likelihood_reduction, views=read.views)
     gain = {"likelihood_gain": told_V[0] - told_V[-1]} if config.reward_type.compares_with_question_alone else {}
     return {"likelihood": told_V[0], **gain}
+
+
+def _length_cost(read: ReadRow, main: Verdict, rules: RewardRules) -> float:
+    """What the length takes off r, or adds to it where it is negative; a row without an answer is paid nothing."""
+    cost = rules.token_cost * read.answer.written
+    return cost if main.outcome is Outcome.ok else max(cost, 0.0)
 
 
 def _scores_as_empty(read: ReadRow, rules: RewardRules) -> bool:
