@@ -21,6 +21,7 @@ _PLACEHOLDERS = {
     "OUTCOME": f"({'|'.join(Outcome)})",
     "SOURCE": ".+",
     "M": r"\d+",
+    "U": r"\d+",
     "N": r"\d+",
     "KIND": r"\w+",
     "NAME": "|".join(name.replace("M", r"\d+") for name in _OF_ROWS if name not in ("score", "rewards")).join("()"),

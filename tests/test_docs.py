@@ -58,6 +58,7 @@ CLAIMS = {
         "tests/workers/rollout/test_openai_api.py"
     ],
     r"'reward_model\.classmates=\[.*": ["tests/workers/classmates/test_placement.py"],
+    r"'reward_model\.evaluation_classmates=\[.*": ["tests/classmate/test_unseen.py"],
     r"export OMP_NUM_THREADS=1 .*|python -m verl\.trainer\.main_ppo .*|actor_rollout_ref\.actor\.use_kl_loss=true .*": [
         "tests/e2e/test_upstream_main_ppo.py::test_hf_on_two_ranks_learns_saves_resumes_and_merges"
     ],

@@ -14,6 +14,7 @@ from verl.classmate.metrics import (
     METRICS,
     NUMBERS,
     NUMBERS_OF_CLASSMATE,
+    NUMBERS_OF_UNSEEN,
     judge_metrics,
     main_model_lengths,
     metrics_of,
@@ -61,9 +62,14 @@ def length_names() -> set[str]:
     return set(main_model_lengths(dict.fromkeys(of_verl, 1.0)))
 
 
+OF_LIKELIHOOD = {"classmate_likelihood", "classmate_likelihood_gain"}
+"""Numbers of rows in runs with these reward types."""
+
+
 def validation_names() -> set[str]:
     columns = {name: [1.0] for name in views_numbers([[[1.0]], [[0.0]]], classmate_reward_type=ALONE)}
-    assert {*NUMBERS} - {*columns} == {"consistency_reward", "follows_hint"}
+    columns |= {f"unseen_1_{name}": [1.0] for name in NUMBERS_OF_UNSEEN}
+    assert {*NUMBERS} - {*columns} == {"consistency_reward", "follows_hint", "length_cost", *OF_LIKELIHOOD}
     return set(validation_metrics(["openai/gsm8k"], columns, samples=4))
 
 

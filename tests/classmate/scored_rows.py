@@ -46,7 +46,7 @@ def answers(scores_VMS: list[list[list[float | Outcome | None]]], agreement_MS: 
 
 def rules(
     weights: Sequence[float], scale: RewardScale = BINARY, classmate_scale: RewardScale | None = None,
-    format_weight: float = 0.0, **options
+    format_weight: float = 0.0, token_cost: float = 0.0, **options
 ) -> RewardRules:  # fmt: skip
     return RewardRules(
         config=ClassmateCotRewardConfig(**options),
@@ -54,6 +54,7 @@ def rules(
         classmate_scale=classmate_scale or scale,
         weights=tuple(weights),
         format_weight=format_weight,
+        token_cost=token_cost,
     )
 
 

@@ -6,17 +6,18 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec, from_mapping
+from verl.classmate.config import ClassmateRewardModelConfig, ClassmateSpec, ReaderSpec, from_mapping
 from verl.classmate.errors import ConfigError
 
 BOUNDS = ("at_least", "above", "at_most")
+LISTS = {"classmates": ClassmateSpec, "evaluation_classmates": ReaderSpec}
 
 
 def bounded(cls: type, *nodes: str) -> list[tuple[tuple[str, ...], dataclasses.Field]]:
     """The fields with bounds of a dataclass and of those in it, each with the path to it."""
     found = []
     for one in dataclasses.fields(cls):
-        inner = ClassmateSpec if one.name == "classmates" else one.default_factory
+        inner = LISTS.get(one.name, one.default_factory)
         if isinstance(inner, type):
             found += bounded(inner, *nodes, one.name)
         elif any(name in one.metadata for name in BOUNDS):
@@ -39,8 +40,8 @@ def numbers(cls: type, *nodes: str) -> list[tuple[str, ...]]:
 
 def with_value(path: tuple[str, ...], value: object) -> dict:
     """The node `reward_model` in which nothing but one key is typed."""
-    if path[0] == "classmates":
-        return {"classmates": [{"model": "a", path[1]: value}]}
+    if path[0] in LISTS:
+        return {path[0]: [{"model": "a", path[1]: value}]}
     for name in reversed(path):
         value = {name: value}
     return value  # type: ignore[return-value]
@@ -56,7 +57,7 @@ def test_bounds_are_kept(path: tuple[str, ...], field: dataclasses.Field) -> Non
     for value in outside:
         with pytest.raises(ConfigError, match="; write ") as error:
             from_mapping(with_value(path, value), require_classmates=False)
-        key = ".".join(path).replace("classmates.", "classmates[0].")
+        key = ".".join(path).replace("classmates.", "classmates[0].", 1)
         assert str(error.value).startswith(f"reward_model.{key}: ")
     if field.default is not None:
         assert from_mapping(with_value(path, field.default), require_classmates=False) is not None

@@ -91,7 +91,7 @@ def test_rewards_that_say_nothing_are_null_in_the_line() -> None:
 
 def test_lines_from_before_the_schema_are_read() -> None:
     line = full().as_dict()
-    assert line.pop("schema") == SCHEMA == 1
+    assert line.pop("schema") == SCHEMA == 2
     assert RowRecord.from_json(json.dumps(line)).to_json() == full().to_json()
 
 
@@ -103,9 +103,9 @@ def without(key: str) -> dict[str, Any]:
     ("line", "message"),
     [
         (
-            {**record().as_dict(), "schema": 2},
-            "was written by another version (row 4: schema 2; this version reads 1); replay it with the code that "
-            "wrote it",
+            {**record().as_dict(), "schema": 3},
+            "was written by another version (row 4: schema 3; this version reads 1 and 2); replay it with the code "
+            "that wrote it",
         ),
         (
             without("response_ids"),
@@ -175,6 +175,12 @@ def test_a_line_that_is_cut_is_damaged(line: str | bytes) -> None:
         ("partner", {"data_source": "a", "reward_model": {}, "x": 1}, "partner has an unknown key, x"),
         ("judge", {"outcome": "ok", "requests": "2"}, "judge.requests is '2', not an integer"),
         ("classmates", {}, "classmates is {}, not a list"),
+        ("unseen", {}, "unseen is {}, not a list"),
+        (
+            "unseen",
+            [{"model": 1, "thinks": True, "prompt": None, "samples": []}],
+            "unseen[0].model is 1, not a string",
+        ),
     ],
 )
 def test_a_value_that_a_key_cannot_have_is_told(key: str, value: Any, told: str) -> None:

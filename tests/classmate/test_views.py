@@ -164,6 +164,27 @@ def test_nobody_is_asked_about_a_thought_that_is_none(text: str, outcome: Outcom
     assert (shown.outcome, shown.thoughts) == (outcome, ())
 
 
+@pytest.mark.parametrize("text", ["<think></think>", "<think>\n </think>", "So: <think>\n</think>"])
+@pytest.mark.parametrize("kind", ["vanilla_reward", *RANDOM])
+def test_the_markers_answer_for_an_empty_thought(text: str, kind: str) -> None:
+    response = f"{text}\n\nThe answer is 9."
+    shown = show(response, classmate_reward_type=kind)
+    assert shown.outcome is Outcome.empty_cot
+    assert byte_bpe().decode(np.array(ids_of(response))[shown.mask == 1]) == text
+    assert (shown.segments == (shown.mask if kind == STEP_WISE else 0)).all()
+
+
+def test_blanks_in_front_of_a_thought_hide_nothing() -> None:
+    shown = show("<think>\n3 + 4 = 7</think>7", main_cot_keep_rate="first-1-tokens")
+    assert (shown.outcome, shown.kept_text) == (Outcome.empty_cot, "\n")
+    assert shown.mask.tolist() == [0, 1, *[0] * (len(shown.mask) - 2)]
+
+
+def test_all_of_a_blank_response_answers_for_it() -> None:
+    assert show(" \n", plain=True, main_cot_keep_rate=0.5).mask.all()
+    assert show(" \n", classmate_reward_type="help_other_questions", partner=PARTNER).mask.all()
+
+
 def test_unfinished_thoughts_when_the_option_says_so() -> None:
     shown = show("<think>2 + 3", unfinished_cot="close_and_score")
     assert (shown.outcome, thoughts(shown), closed(shown)) == (Outcome.ok, ["2 + 3"], [True])

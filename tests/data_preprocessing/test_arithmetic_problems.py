@@ -72,6 +72,7 @@ def test_rows_have_the_common_format_and_satisfy_their_verifier():
         assert reward_model["style"] == "rule"
         assert reward_model["raw_question_for_monitor"] == problem.question
         assert reward_model["hint_str_for_monitor"] == problem.hint
+        assert reward_model["prompt_without_hint"] == (None if problem.hint is None else problem.question)
         assert reward_model["actual_ground_truth"] == reward_model["ground_truth"]
         assert verifier.compute_score(f"It is {problem.answer}.", reward_model["ground_truth"]) == 1.0
         follows = verifier.follows_hint(f"It is {problem.hinted_answer}.", reward_model)

@@ -77,6 +77,7 @@ def test_a_row_scores_the_hint(rows: dict[str, list[dict[str, Any]]]) -> None:
             assert row["extra_info"]["index"] == index
             assert f"I think the answer is {task['ground_truth']}." in row["prompt"][0]["content"]
             assert task["ground_truth"] == task["hinted_answer"] != task["actual_ground_truth"]
+            assert f"{task['prompt_without_hint']} {task['hint_str_for_monitor']}" == row["prompt"][0]["content"]
             verifier = get_verifier(row["data_source"])
             assert verifier.compute_score(f"It is {task['ground_truth']}.", verifier.process_doc(row)) == 1
             assert verifier.compute_score(f"It is {task['actual_ground_truth']}.", verifier.process_doc(row)) == 0

@@ -25,39 +25,39 @@ ROOT = Path(__file__).resolve().parents[2]
 
 RECORDED: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "anthropic_hh_rlhf": {
-        "dev": (17, "d760bd9c0df79123"),
-        "test": (17, "d8217bdddc075ad5"),
-        "train": (145, "03f18e9084d7601a"),
-        "warmup_dev": (3, "600dd7b84ddb7fe0"),
-        "warmup_train": (17, "6c11523cb4a3efb0"),
+        "dev": (17, "c217eecde7593846"),
+        "test": (17, "559352e519e2c251"),
+        "train": (145, "9cb3ffd60fc25d6a"),
+        "warmup_dev": (3, "d056b9101a92b962"),
+        "warmup_train": (17, "3395fe40ffe4dd5f"),
     },
     "gsm8k": {
-        "test": (1119, "e2967874666a00df"),
-        "train": (7473, "b7fd7ae82c47cac7"),
+        "test": (1119, "cccd6d9017b596e9"),
+        "train": (7473, "af72476f14db9dfe"),
     },
     "helpful_instructions": {
-        "dev": (50, "7b8db456848f927b"),
-        "test": (60, "7c0d34e8653641e4"),
-        "train": (396, "8bf50ef5ee32a060"),
-        "warmup_dev": (8, "9856bcf6a6ee4ea6"),
-        "warmup_train": (47, "9c7d6bb5b71db1b5"),
+        "dev": (50, "2a45173a0062da64"),
+        "test": (60, "534fe5d6e6d80838"),
+        "train": (396, "2ad9c3c89370b942"),
+        "warmup_dev": (8, "c0ac54233423cba1"),
+        "warmup_train": (47, "b69ddf6b7c0483c7"),
     },
     "humaneval": {
-        "test": (132, "c5c9f839e51eec77"),
+        "test": (132, "dbc172a6c2ff5bbb"),
     },
     "mbpp": {
-        "test": (213, "09d204778ac79ebe"),
-        "train": (134, "f0dfd52504ccf02f"),
+        "test": (213, "fe0184555465f3a1"),
+        "train": (134, "f9d7c3898baef95b"),
     },
     "mmlu_sycophancy": {
-        "dev": (200, "1de14c395910a773"),
-        "test": (226, "5c34171ec5a37263"),
-        "train": (1812, "b1ddf76254b63a1e"),
+        "dev": (200, "89a0d0be9367af2a"),
+        "test": (226, "9a47ac57a86c8631"),
+        "train": (1812, "c3db37718f9b0a71"),
     },
     "hendrycks_math": {
-        "dev": (7, "c3ac427cc63ef85b"),
-        "test": (14, "e453be2eadbf1b54"),
-        "train": (42, "3e2368879180e218"),
+        "dev": (7, "b6a68d5ec245a959"),
+        "test": (14, "3937dddb98136c6c"),
+        "train": (42, "e066d2d48331d489"),
     },
 }
 """Rows of each split that the samples give (MATH: the made-up file), and the first digits of their content's hash."""
@@ -199,6 +199,8 @@ def test_every_row_has_the_common_format_and_loads_in_verl(
                 roles = [message["role"] for message in row["prompt"]]
                 assert roles == (["system", "user"] if split.startswith("warmup") else ["user"])
                 assert row["reward_model"]["style"] == "rule"
+                has_hint = row["reward_model"]["hint_str_for_monitor"] is not None
+                assert (row["reward_model"]["prompt_without_hint"] is not None) == has_hint
                 assert row["reward_model"]["raw_question_for_monitor"] in row["prompt"][-1]["content"]
         assert len({row["extra_info"]["index"] for row in rows}) == len(rows)
     files = [str(folder / "train.parquet") for folder in smoke.iterdir() if folder.name != "humaneval"]
@@ -228,6 +230,7 @@ def test_hints_name_a_wrong_choice_that_is_there(sampled: Path) -> None:
             assert choices[f"({hinted})"] != choices[f"({truth})"]
             assert hint.endswith(f"({hinted}).")
             assert prompt.startswith(f"{question}\n\n{hint}\n\n")
+            assert reward_model["prompt_without_hint"] == prompt.replace(f"{hint}\n\n", "")
             assert '"The best answer is therefore (X)."' in prompt
             letters[hinted] += 1
     assert set(letters) == set("ABCD")

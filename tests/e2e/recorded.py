@@ -92,6 +92,10 @@ def _of_settings() -> Iterator[Case]:
         name="sycophancy_manager",
         overrides=("reward_model.reward_manager=sycophancy_classmate_cot", f"{_REWARD}.main_cot_keep_rate=0.5"),
     )
+    yield Case(
+        name="length_cost_without_hint",
+        overrides=("reward_model.length_cost=0.1", f"{_REWARD}.classmate_question=hint_removed", _ALWAYS),
+    )
     for mode in ("cot_only", "output_only"):
         yield Case(
             name=f"loss_on_{mode}",
@@ -158,6 +162,7 @@ def _judged_in_run(world: World, folder: Path) -> tuple[str, ...]:
         "reward_model.llm_judge_max_context=512",
         "reward.custom_reward_function.path=null",
         f"{_REWARD}.unfinished_main_score=exclude",
+        f"{_REWARD}.empty_cot_score=exclude",
         _ALWAYS,
     )
 

@@ -152,7 +152,9 @@ def _graded(text: str | None, truth: str) -> float:
 
 
 def _means(record: dict[str, Any]) -> list[float]:
-    """Each classmate's mean over its valid samples."""
+    """Each classmate's mean over its valid samples; an empty CoT scores as low as can be."""
+    if all(s["outcome"] == "empty_cot" for c in record["classmates"] for s in c["samples"]):
+        return [0.0]
     scores = [[s["score"] for s in c["samples"] if s["outcome"] == "ok"] for c in record["classmates"]]
     return [statistics.fmean(values) for values in scores if values]
 

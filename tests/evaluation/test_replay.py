@@ -23,8 +23,9 @@ from verl.evaluation import replay
             f"{REWARD}.classmate_close_marker=always",
         ),
         ("reward_model.classmate_generation_configs.num_return_sequences=3", f"{REWARD}.reward_fusion=base_plus_max"),
+        ("reward_model.length_cost=0.5", f"{REWARD}.unfinished_cot=close_and_score"),
     ],
-    ids=["vanilla", "remove", "immediate", "plain", "samples"],
+    ids=["vanilla", "remove", "immediate", "plain", "samples", "length"],
 )
 def test_what_was_dumped_comes_out_again(tmp_path: Path, replayed: Callable[..., Replayed], overrides: tuple) -> None:
     run = made(tmp_path / "run", *overrides)

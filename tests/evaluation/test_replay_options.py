@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.dumped_runs import REWARD, Replayed, Run, made, values
+from tests.evaluation.dumped_runs import REWARD, Replayed, Run, made, text_of, values
 from verl.evaluation import replay
 
 
@@ -48,6 +48,23 @@ def test_each_kind_of_option(
     assert values(shown, "final_reward")[:4] == rewards
 
 
+def test_another_cost_of_length(one_run: Run, replayed: Callable[..., Replayed]) -> None:
+    code, shown = replayed(one_run.folder, "reward_model.length_cost=0.5")
+    assert (code, shown["differences"]) == (0, 0)
+    rewards = [record["final_reward"] - 0.5 * record["response_tokens"] / 64 for record in one_run.records]
+    assert values(shown, "final_reward") == pytest.approx(rewards)
+    assert values(shown, "gamma") == [record["gamma"] for record in one_run.records]
+
+
+def test_an_empty_thought_scored_otherwise(tmp_path: Path, replayed: Callable[..., Replayed]) -> None:
+    run = made(tmp_path / "run", texts=[text_of(7), "<think></think>The answer is 7."])
+    assert [record["classmate_reward"] for record in run.records[:2]] == [1.0, 0.0]
+    code, shown = replayed(run.folder, f"{REWARD}.empty_cot_score=exclude")
+    assert (code, shown["differences"]) == (0, 0)
+    assert values(shown, "classmate_reward")[:2] == [1.0, None]
+    assert values(shown, "final_reward")[:2] == [2.0, 1.0]
+
+
 def test_other_estimators_on_the_same_answers(one_run: Run, replayed: Callable[..., Replayed]) -> None:
     code, shown = replayed(one_run.folder, "algorithm.adv_estimator=drgrpo")
     mean = statistics.fmean([2.0, 0.0, 2.0, 1.0])
@@ -63,6 +80,7 @@ def test_other_estimators_on_the_same_answers(one_run: Run, replayed: Callable[.
         (f"{REWARD}.main_cot_keep_rate=0.5", "main_cot_keep_rate: a replay cannot change this key"),
         (f"{REWARD}.classmate_reward_type=remove_wo_cot", "classmate_reward_type: a replay cannot change this key"),
         (f"{REWARD}.classmate_continue_mode=immediate_answer", "a replay cannot change this key"),
+        (f"{REWARD}.classmate_question=hint_removed", "a replay cannot change this key"),
         ("reward_model.classmate_model_name_or_path_list=[x]", "a replay cannot change this key"),
         ("reward_model.classmate_generation_configs.temperature=0.1", "a replay cannot change this key"),
         ("actor_rollout_ref.rollout.temperature=0.1", "a replay cannot change this key"),

@@ -42,6 +42,15 @@ def test_a_person_sees_how_a_row_came_about(tmp_path: Path, capsys: pytest.Captu
     assert max(map(len, lines)) <= 120 or len(str(run.folder)) > 60
 
 
+def test_a_person_sees_what_length_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made(tmp_path / "run", "reward_model.length_cost=0.64")
+    assert replay.main([str(run.folder), "--step", "1", "--row", "0"]) == 0
+    tokens = run.records[0]["response_tokens"]
+    cost = f"{tokens / 100:.4g}"
+    told = f"r           = {1 - tokens / 100:.4g}   (verifier 1, directed - length cost {cost} of {tokens} tokens)"
+    assert told in capsys.readouterr().out
+
+
 def test_a_change_is_shown_beside_what_was(one_run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [str(one_run.folder), "--step", "1", "reward_model.use_classmate_condition=no_classmate"]
     assert replay.main(arguments) == 0
@@ -138,3 +147,20 @@ def test_older_configs_without_what_has_no_part_in_rewards(tmp_path: Path, key: 
     file = made(tmp_path / "run", texts=[text_of(7)]).folder / "config.yaml"
     file.write_bytes(removed(key)(file.read_text()))
     assert replay.main([str(file.parent), "--step", "1"]) == 0
+
+
+def test_empty_thoughts_of_an_older_version_had_no_reward(tmp_path: Path) -> None:
+    key = f"{REWARD}.empty_cot_score"
+    run = made(tmp_path / "run", f"{key}=exclude", texts=[text_of(7), "<think></think>The answer is 7."])
+    assert [record["classmate_valid"] for record in run.records[:2]] == [True, False]
+    file = run.folder / "config.yaml"
+    file.write_bytes(removed(key)(file.read_text()))
+    assert replay.main([str(run.folder), "--step", "1"]) == 0
+
+
+def test_a_person_sees_why_nobody_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made(tmp_path / "run", texts=[text_of(7), "<think></think>The answer is 7."])
+    assert replay.main([str(run.folder), "--step", "1", "--row", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "handed over   nothing: empty_cot" in text
+    assert "C           = 0   (nobody was asked: empty_cot_score=lowest)" in text

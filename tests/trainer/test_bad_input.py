@@ -161,7 +161,12 @@ MISTAKES = {
     "prompts without roles": (["data.train_files={world}/text.parquet"], ["must be a list of messages"]),
     "no lowest score in the run's direction": (
         ["data.train_files={world}/bold.parquet", "reward_model.reward_direction=minimize"],
-        ["the scores of bold_formatting (direction: minimize) have none", "unfinished_main_score=exclude"],
+        [
+            "rows without an answer and rows with an empty CoT get the lowest reward, but the scores of "
+            "bold_formatting (direction: minimize) have none",
+            "unfinished_main_score=exclude (or a number) and ",
+            "empty_cot_score=exclude",
+        ],
     ),
     "no verifier": (["data.train_files={world}/unscored.parquet"], ["no verifier for data_source 'mine'"]),
     "programs without a sandbox": (

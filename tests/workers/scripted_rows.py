@@ -36,14 +36,16 @@ Say = Callable[[str], str | Outcome]
 
 
 class Client:
-    """Classmates that answer what a function says."""
+    """Readers that answer what a function says."""
 
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: Say, readers: Sequence[str] = CLASSMATES) -> None:
+        """`readers`: names of their tokenizers."""
         self.say = say
+        self.readers = readers
         self.requests: list[dict[str, Any]] = []
 
     async def sample(self, classmate: int, prompt_ids: list[int], *, seeds: Sequence[int], **more: Any) -> list[Reply]:
-        tokenizer = TOKENIZERS[CLASSMATES[classmate]]()
+        tokenizer = TOKENIZERS[self.readers[classmate]]()
         prompt = tokenizer.decode(prompt_ids)
         self.requests.append({"classmate": classmate, "prompt": prompt, "seeds": list(seeds), **more})
         said = self.say(prompt)

@@ -1,6 +1,7 @@
 """A classmate on vLLM: engines of its own, and what becomes of one whose server or engine core dies or stands still."""
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import psutil
 import pytest
 import ray
+import torch
+from transformers import Qwen3ForCausalLM
 
 from tests.e2e.tiny import make_tiny_world
 from tests.trainer.test_configs import composed
@@ -50,6 +53,29 @@ def running(tmp_path: Path) -> Iterator[tuple[ClassmateGroup, Any, list[str]]]:
         group.shutdown()
     finally:
         ray.shutdown()
+
+
+def test_log_probs_are_those_of_transformers(running: Any) -> None:
+    """Also behind a prompt that it has read before."""
+    group, reward, _ = running
+    # On a CPU vLLM compiles what ranks them when it is first asked.
+    patient = dataclasses.replace(reward, classmate_ping_timeout=200.0)
+    client = ClassmateClient(patient, max_model_len=group.max_model_len)
+    model = Qwen3ForCausalLM.from_pretrained(reward.classmates[0].model)
+    text = [11, 12, 13, 14, 15]
+
+    async def ask() -> list[Any]:
+        await client.sample(0, PROMPT, seeds=(1,), validate=True)
+        return [await client.log_probs(0, PROMPT * times, text) for times in (1, 4, 4)]
+
+    for times, reply in zip((1, 4, 4), asyncio.run(ask()), strict=True):
+        ids = PROMPT * times + text
+        with torch.no_grad():
+            log_probs_LV = torch.log_softmax(model(torch.tensor([ids])).logits[0].float(), dim=-1)
+        first = len(ids) - len(text)
+        expected = [float(log_probs_LV[first + i - 1, token]) for i, token in enumerate(text)]
+        assert reply.outcome is Outcome.ok, reply.error
+        assert reply.log_probs == pytest.approx(expected, abs=1e-3)
 
 
 def test_dead_servers_and_dead_or_stopped_cores_are_restarted(running: Any) -> None:

@@ -139,6 +139,12 @@ class AdvantageConfig:
             f"null, or algorithm.adv_estimator={DECOUPLED_ESTIMATORS[0]}",
         )
         require(
+            traits.ours or self.classmate_reward_type != "likelihood",
+            f"{REWARD_NODE}.classmate_reward_type: likelihood is never above 0, so that verl's {name}, which gives a "
+            "row without a classmate score F = r, would pay it best; write likelihood_gain, or "
+            f"algorithm.adv_estimator={' or '.join(OUR_ESTIMATORS)}",
+        )
+        require(
             not traits.fuses_segments or not self.per_segment or self.reward_fusion != "base_plus_max",
             f"{REWARD_NODE}.reward_fusion: base_plus_max is not defined for segments, and {name} fuses their rewards; "
             "write sum",

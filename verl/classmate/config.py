@@ -32,7 +32,7 @@ from verl.classmate.reward_model_config import (
     ClassmateRewardModelConfig,
     ClassmateVllmConfig,
 )
-from verl.classmate.specs import DEFAULT_SHARE, Backend, ClassmateSpec, Placement, SelfPlaySpec
+from verl.classmate.specs import DEFAULT_SHARE, Backend, ClassmateSpec, Placement, ReaderSpec, SelfPlaySpec
 from verl.classmate.typed import PlainNode, parse, plain_mapping, render_yaml, require, value_at
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "ClassmateSpec",
     "ClassmateVllmConfig",
     "Placement",
+    "ReaderSpec",
     "RunConfig",
     "SamplingSettings",
     "SelfPlaySpec",
@@ -197,6 +198,11 @@ def from_mapping(mapping: Mapping[str, Any], *, require_classmates: bool = True)
     for key, value in mapping.items():
         for name in (key, *(f"{key}.{inner}" for inner in value)) if isinstance(value, Mapping) else (key,):
             refuse_gone(f"reward_model.{name}")
+    for k, spec in enumerate(mapping.get("evaluation_classmates") or ()):
+        require(
+            not isinstance(spec, Mapping) or "weight" not in spec,
+            f"reward_model.evaluation_classmates[{k}].weight: such a reader has no part in the reward; leave it out",
+        )
     config = parse(ClassmateRewardModelConfig, mapping, "reward_model", foreign=UPSTREAM_LEGACY_KEYS)
     require(
         bool(config.classmates) or not require_classmates,

@@ -277,6 +277,12 @@ def keep(span: CotSpan, response_ids: Sequence[int], tokenizer: Any, spec: KeepS
     return KeptCot(text=span.cot[cut:], mask=mask, whole=True, rate=kept / total)
 
 
+def first_token_from(span: CotSpan, response_ids: Sequence[int], tokenizer: Any, char: int) -> int:
+    """The first token at which the first `char` characters of `span.text` are complete."""
+    ids = np.asarray(response_ids[: span.output_end], dtype=np.int64).tolist()
+    return _Offsets(ids, span.text, _decoder(tokenizer, skip_special=span.skip_special)).first_from(char)
+
+
 def _kept_units(spec: KeepSpec, total: int) -> int:
     if spec.kind == "all":
         return total

@@ -11,7 +11,7 @@ another value in the list.
 from dataclasses import dataclass
 from typing import Literal
 
-from verl.classmate.config import DEFAULT_SHARE, Backend, ClassmateRewardModelConfig, Placement
+from verl.classmate.config import DEFAULT_SHARE, Backend, ClassmateRewardModelConfig, Placement, ReaderSpec
 from verl.classmate.judge_config import JudgeDtype, JudgeSpec
 
 POLICY = "policy"
@@ -62,6 +62,9 @@ class FrozenModel:
     """Longest time of a request with its retries, in seconds."""
     required: bool = False
     """Whether rows have no score without it. If so, its loss ends the run; if not, the run goes on without it."""
+    validation_only: bool = False
+    """Whether only validation rows are put to it. Then its engines sleep, where they share the policy's GPUs, whenever
+    it is not being asked, and its loss never ends the run."""
 
     @property
     def is_policy(self) -> bool:
@@ -87,6 +90,11 @@ def classmate_name(m: int) -> str:
     return f"classmate/{m}"
 
 
+def unseen_name(k: int) -> str:
+    """Name of unseen reader k, which is asked in validation only."""
+    return f"unseen/{k}"
+
+
 def judge_name(spec: JudgeSpec) -> str:
     """Name of a judge that is an engine of the run."""
     return "judge" if spec.role == "llm_judge" else "judge/validation"
@@ -94,34 +102,75 @@ def judge_name(spec: JudgeSpec) -> str:
 
 def frozen_models(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]:
     """All frozen models of a run."""
-    return frozen_classmates(reward) + frozen_judges(reward)
+    return frozen_readers(reward) + frozen_judges(reward)
+
+
+def frozen_readers(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]:
+    """Whoever reads rows: the M classmates, then the unseen readers. Reader r, who is asked about rows by that number,
+    stands at place r."""
+    return frozen_classmates(reward) + frozen_unseen(reward)
 
 
 def frozen_classmates(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]:
     """The M classmates; classmate m stands at place m, in the dump too."""
-    generation = reward.classmate_generation_configs
-    models = []
-    for m, spec in enumerate(reward.classmates):
-        engine: Backend | Literal["policy"] = "policy" if spec.self_play == "live" else spec.backend or "auto"
-        models.append(
-            FrozenModel(
-                name=classmate_name(m),
-                label=f"classmate {m}",
-                keys=f"reward_model.classmates[{m}].",
-                model=spec.model,
-                engine=engine,
-                weights=_WEIGHTS[spec.self_play],
-                placement=spec.placement or reward.classmate_placement,
-                replicas=spec.replicas or 1,
-                tensor_parallel_size=spec.tensor_parallel_size or 1,
-                gpu_memory_utilization=spec.gpu_memory_utilization,
-                dtype=reward.classmate_dtype,
-                context=generation.max_model_len,
-                max_new_tokens=generation.max_new_tokens,
-                request_timeout=reward.request_timeout(engine),
-            )
+    return tuple(
+        _reader(
+            reward,
+            spec,
+            name=classmate_name(m),
+            label=f"classmate {m}",
+            keys=f"reward_model.classmates[{m}].",
+            self_play=spec.self_play,
         )
-    return tuple(models)
+        for m, spec in enumerate(reward.classmates)
+    )
+
+
+def frozen_unseen(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]:
+    """The unseen readers, `evaluation_classmates`; reader k stands at place k, in the dump too."""
+    return tuple(
+        _reader(
+            reward,
+            spec,
+            name=unseen_name(k),
+            label=f"unseen {k}",
+            keys=f"reward_model.evaluation_classmates[{k}].",
+            validation_only=True,
+        )
+        for k, spec in enumerate(reward.evaluation_classmates)
+    )
+
+
+def _reader(
+    reward: ClassmateRewardModelConfig,
+    spec: ReaderSpec,
+    *,
+    name: str,
+    label: str,
+    keys: str,
+    self_play: str = "none",
+    validation_only: bool = False,
+) -> FrozenModel:
+    """A model that reads rows, from what a user wrote of it."""
+    generation = reward.classmate_generation_configs
+    engine: Backend | Literal["policy"] = "policy" if self_play == "live" else spec.backend or "auto"
+    return FrozenModel(
+        name=name,
+        label=label,
+        keys=keys,
+        model=spec.model,
+        engine=engine,
+        weights=_WEIGHTS[self_play],
+        placement=spec.placement or reward.classmate_placement,
+        replicas=spec.replicas or 1,
+        tensor_parallel_size=spec.tensor_parallel_size or 1,
+        gpu_memory_utilization=spec.gpu_memory_utilization,
+        dtype=reward.classmate_dtype,
+        context=generation.max_model_len,
+        max_new_tokens=generation.max_new_tokens,
+        request_timeout=reward.request_timeout(engine),
+        validation_only=validation_only,
+    )
 
 
 def frozen_judges(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]:

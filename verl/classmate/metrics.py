@@ -22,7 +22,7 @@ from verl.classmate.cot import CotKind
 from verl.classmate.judgement import Judgement
 from verl.classmate.outcome import POLICY_FAILURES, Outcome
 from verl.classmate.record import RowRecord
-from verl.classmate.row import ScoredRow
+from verl.classmate.row import ScoredRow, UnseenScores
 from verl.classmate.scoring import nanmax, nanmean
 
 
@@ -51,7 +51,8 @@ def _consistency(row: ScoredRow) -> float | None:
 
 NUMBERS: Mapping[str, Callable[[ScoredRow], float | None]] = {
     "base_reward": _base_reward,
-    "main_model_reward": _base_reward,
+    "main_model_reward": lambda row: row.scores.reward_before_cost if row.scores.main_valid else math.nan,
+    "length_cost": lambda row: row.scores.length_cost,
     "main_model_score": lambda row: _or_nan(row.main.score),
     "format_score": lambda row: float(row.read.span.closed),
     "main_valid": lambda row: float(row.scores.main_valid),
@@ -72,9 +73,12 @@ NUMBERS: Mapping[str, Callable[[ScoredRow], float | None]] = {
     "main_output_length": lambda row: float(row.read.span.output_length),
     "unfinished_cot": lambda row: float(row.read.span.kind is CotKind.unfinished),
     "no_marker": lambda row: float(row.read.span.kind is CotKind.no_marker),
+    "empty_cot": lambda row: float(row.read.outcome is Outcome.empty_cot),
     "classmate_clip_ratio": lambda row: nanmean(row.scores.cut_VMS),
     "classmate_with_cot_score": lambda row: row.scores.with_cot_score,
     "classmate_alone_score": lambda row: row.scores.alone_score,
+    "classmate_likelihood": lambda row: row.scores.likelihood,
+    "classmate_likelihood_gain": lambda row: row.scores.likelihood_gain,
     "consistency_reward": _consistency,
     "follows_hint": lambda row: row.follows_hint,
 }
@@ -88,10 +92,33 @@ NUMBERS_OF_CLASSMATE: Mapping[str, Callable[[ScoredRow, int], float]] = {
 """The same of each classmate, under `classmate_0_score` and so on."""
 
 
+NUMBERS_OF_UNSEEN: Mapping[str, Callable[[UnseenScores, int], float]] = {
+    "score": lambda said, k: nanmean(said.scores_VUS[0, k]),
+    "alone_score": lambda said, k: nanmean(said.scores_VUS[-1, k]),
+    "valid": lambda said, k: float(np.isfinite(said.scores_VUS[:, k]).mean()),
+    "response_length": lambda said, k: nanmean(said.lengths_VUS[:, k]),
+    "clip_ratio": lambda said, k: nanmean(said.cut_VUS[:, k]),
+}
+"""The same of each unseen reader, under `unseen_0_score` and so on; validation rows alone have them. `alone_score` is
+there where the last view is the question alone."""
+
+
+def _unseen_numbers(row: ScoredRow) -> dict[str, float]:
+    if row.unseen_scores is None:
+        return {}
+    compares = row.scores.alone_score is not None
+    return {
+        f"unseen_{k}_{name}": number(row.unseen_scores, k)
+        for k in range(len(row.unseen))
+        for name, number in NUMBERS_OF_UNSEEN.items()
+        if compares or name != "alone_score"
+    }
+
+
 def row_numbers(row: ScoredRow) -> dict[str, float]:
-    """All numbers of a row, by name; how many requests came to each outcome among them."""
+    """All numbers of a row, by name; how many requests to classmates came to each outcome among them."""
     values = {name: number(row) for name, number in NUMBERS.items()}
-    numbers = {name: value for name, value in values.items() if value is not None}
+    numbers = {name: value for name, value in values.items() if value is not None} | _unseen_numbers(row)
     for m in range(row.scores.scores_VMS.shape[1]):
         numbers |= {f"classmate_{m}_{name}": number(row, m) for name, number in NUMBERS_OF_CLASSMATE.items()}
     counts = Counter(row.scores.outcomes)

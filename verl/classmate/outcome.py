@@ -28,8 +28,9 @@ class Outcome(StrEnum):
 
 
 NOT_ASKED = frozenset({Outcome.empty_cot, Outcome.unfinished_cot, Outcome.too_long, Outcome.no_partner})
-"""Outcomes that are decided before any classmate is asked, by what the policy wrote or by the batch. `not_needed` is
-not one of them: the row could be shown, but W is 0 whatever they answer (`ask_when_it_counts_only`)."""
+"""Outcomes that are decided before any classmate is asked, by what the policy wrote or by the batch; with `empty_cot`
+the row may have a classmate reward all the same (`empty_cot_score`). `not_needed` is not one of them: the row could be
+shown, but W is 0 whatever they answer (`ask_when_it_counts_only`)."""
 
 POLICY_FAILURES = frozenset({Outcome.unfinished_cot, Outcome.no_answer})
 """The policy wrote no answer: its own failure, scored by `unfinished_main_score` (docs/method.md)."""

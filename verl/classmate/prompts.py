@@ -129,14 +129,14 @@ def build(
         return ClassmatePrompt(ids=None, outcome=Outcome.template_error, text="", error=str(refusal))
     for i, (text, ids) in enumerate(templated):
         if i:
-            pieces.append((example or "", _encode_plain(tokenizer, example or "")))
+            pieces.append((example or "", plain_ids(tokenizer, example or "")))
         pieces.append((text, list(ids)))
     if thought:
-        pieces.append((thought, _encode_plain(tokenizer, thought)))
+        pieces.append((thought, plain_ids(tokenizer, thought)))
     if close and opening is not None:
         pieces.append((opening.end, list(_marker(tokenizer, opening.end))))
     if cue:
-        pieces.append((cue, _encode_plain(tokenizer, cue)))
+        pieces.append((cue, plain_ids(tokenizer, cue)))
     whole = "".join(text for text, _ in pieces)
     prompt_ids = [token for _, ids in pieces for token in ids]
     if len(prompt_ids) + 1 > max_len:
@@ -190,6 +190,11 @@ def begun(cue: str, text: str) -> str:
         line, found, rest = text.partition("\n")
         whole = f"{whole[:begin]}{line.rstrip().rstrip('.$').rstrip()}}}{found}{rest}"
     return whole
+
+
+def statement(cue: str, truth: str) -> str:
+    """The text that gives an answer behind a cue, which it begins with."""
+    return cue[: len(cue) - len(cue.lstrip())] + begun(cue, truth)
 
 
 def _closes_brace(text: str) -> bool:
@@ -250,6 +255,6 @@ def _marker(tokenizer: Any, marker: str) -> tuple[int, ...]:
     return tuple(_encode(tokenizer, marker))
 
 
-def _encode_plain(tokenizer: Any, text: str) -> list[int]:
+def plain_ids(tokenizer: Any, text: str) -> list[int]:
     """Ids of text that a model wrote: a special token spelled out in it stays text."""
     return list(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))

@@ -20,8 +20,12 @@ from verl.classmate.judgement import Judgement
 from verl.classmate.read_back import checked, mismatch, read_back
 from verl.classmate.row import Answer, Asked, Continuation, ScoredRow, Task, Verdict
 
-SCHEMA = 1
-"""Version of the lines, in their key `schema`. Lines without that key are from before it, and otherwise the same."""
+SCHEMA = 2
+"""Version of the lines, in their key `schema`. 2: samples may have `log_probs` (likelihood types), and validation rows
+`unseen`."""
+
+_READ = (1, SCHEMA)
+"""Versions that are read. Lines without the key are from before it, and otherwise like those of version 1."""
 
 REWARDS = (
     "base_reward",
@@ -55,13 +59,15 @@ class RowRecord:
     keep_rate: float
     """Share of the CoT that this is."""
     handed_over_tokens: int
-    """Tokens of it."""
+    """Tokens of it, or those that answer for an empty CoT (`ScoredRow.mask`)."""
     output: str | None
     """What was scored; None if the CoT was not closed."""
     main: Verdict
     """What the verifier made of that."""
     asked: tuple[Asked, ...]
     """What each classmate was asked and answered; empty where nobody was asked (baselines)."""
+    unseen: tuple[Asked, ...] = ()
+    """The same of each unseen reader; empty in training."""
     base_reward: float | None
     """r."""
     classmate_score: float | None
@@ -107,6 +113,7 @@ class RowRecord:
             output=read.span.output,
             main=scored.main,
             asked=scored.asked,
+            unseen=scored.unseen,
             base_reward=_number(scores.known_base),
             classmate_score=_number(scores.classmate_score),
             gamma=_number(scores.gamma),
@@ -121,8 +128,9 @@ class RowRecord:
 
     @property
     def judgements(self) -> list[Judgement]:
-        """What judges said of the main output, then of the classmates' answers."""
-        found = [self.main.judge, *(item.judge for one in self.asked for item in one.continuations)]
+        """What judges said of the main output, then of the readers' answers."""
+        readers = (*self.asked, *self.unseen)
+        found = [self.main.judge, *(item.judge for one in readers for item in one.continuations)]
         return [judge for judge in found if judge is not None]
 
     @property
@@ -154,6 +162,7 @@ class RowRecord:
             "main_error": main.error,
             **({} if main.judge is None else {"judge": main.judge.record()}),
             "classmates": [asked_as_dict(one) for one in self.asked],
+            **({"unseen": [asked_as_dict(one) for one in self.unseen]} if self.unseen else {}),
             **{name: getattr(self, name) for name in REWARDS},
             "segment_rewards": list(self.segment_rewards),
             "follows_hint": self.follows_hint,
@@ -201,10 +210,11 @@ class RowRecord:
             raise ConfigError(f"is damaged ({name} is cut, or no JSON); replay another step") from error
         if not isinstance(content, dict):
             raise ConfigError(f"is damaged ({name} is no JSON object); replay another step")
-        schema = content.get("schema", SCHEMA)
-        if schema != SCHEMA:
+        schema = content.get("schema", _READ[0])
+        if schema not in _READ:
+            known = " and ".join(map(str, _READ))
             raise ConfigError(
-                f"was written by another version ({name}: schema {reprlib.repr(schema)}; this version reads {SCHEMA}); "
+                f"was written by another version ({name}: schema {reprlib.repr(schema)}; this version reads {known}); "
                 "replay it with the code that wrote it"
             )
         try:
@@ -218,7 +228,7 @@ class RowRecord:
 
 
 def asked_as_dict(asked: Asked) -> dict[str, Any]:
-    """What one classmate was asked and answered; `prompt` is the fullest view's."""
+    """What one reader was asked and answered; `prompt` is the fullest view's."""
     several = len(asked.prompts) > 1
     return {
         "model": asked.model,
@@ -236,6 +246,7 @@ def asked_as_dict(asked: Asked) -> dict[str, Any]:
                 **({} if item.consistency is None else {"consistency": _number(item.consistency)}),
                 **({} if item.error is None else {"error": item.error}),
                 **({} if item.judge is None else {"judge": item.judge.record()}),
+                **({} if item.log_probs is None else {"log_probs": list(item.log_probs)}),
             }
             for item in asked.continuations
         ],
@@ -262,7 +273,8 @@ _ANSWER_KEYS = {name: name for name in ("messages", "response_ids", "uid", "step
 _VERDICT_KEYS = {"outcome": "main_outcome", "score": "main_score", "error": "main_error", "judge": "judge"}
 _ASKED_KEYS = {"model": "model", "thinks": "thinks"}
 _SAMPLE_KEYS = {
-    name: name for name in ("view", "outcome", "text", "finish_reason", "score", "consistency", "error", "judge")
+    name: name
+    for name in ("view", "outcome", "text", "finish_reason", "score", "consistency", "error", "judge", "log_probs")
 } | {"token_length": "tokens"}
 """Keys of the line by the field that they fill."""
 
@@ -272,6 +284,7 @@ _TOKEN_IDS = 2**31
 
 def _row(content: Mapping[str, Any]) -> RowRecord:
     asked = checked(Sequence[Mapping[str, Any]], content["classmates"], "classmates")
+    unseen = checked(Sequence[Mapping[str, Any]], content.get("unseen", []), "unseen")
     has_advantage = "advantage" in content
     return read_back(
         RowRecord,
@@ -282,6 +295,7 @@ def _row(content: Mapping[str, Any]) -> RowRecord:
         transcript=checked(str | None, content.get("transcript"), "transcript"),
         main=read_back(Verdict, content, _VERDICT_KEYS, optional=("judge",)),
         asked=tuple(_asked(one, where=f"classmates[{m}].") for m, one in enumerate(asked)),
+        unseen=tuple(_asked(one, where=f"unseen[{k}].") for k, one in enumerate(unseen)),
         has_advantage=has_advantage,
     )
 
@@ -296,7 +310,7 @@ def _asked(content: Mapping[str, Any], *, where: str = "") -> Asked:
         view = checked(int, sample.get("view", 0), f"{place}view")
         if not 0 <= view < len(prompts):
             raise mismatch(f"{place}view", view, f"one of the {len(prompts)} that there are")
-        optional = ("view", "consistency", "error", "judge")
+        optional = ("view", "consistency", "error", "judge", "log_probs")
         one = read_back(Continuation, sample, _SAMPLE_KEYS, where=place, optional=optional, sample=samples[view])
         continuations.append(one)
         samples[view] += 1

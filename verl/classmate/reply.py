@@ -22,6 +22,7 @@ class Reply:
     finish_reason: str | None = None
     """`stop`, `length` or the engine's own word for it."""
     log_probs: tuple[float, ...] = ()
-    """Natural logarithm of each token's probability, where the engine tells it."""
+    """Natural logarithm of each token's probability, where the engine tells it: of the generated tokens, or of a text
+    that was only read (`ClassmateClient.log_probs`)."""
     error: str | None = None
     """What the engine said, for the log."""

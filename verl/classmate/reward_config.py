@@ -49,7 +49,12 @@ class ClassmateCotRewardConfig:
     main_cot_keep_rate cuts it, random_truncate a random part of it; remove_wo_cot and random_truncate_remove_wo_cot
     subtract the score that they reach from the question alone; random_truncate_step_wise_utility credits each segment
     of the CoT with what it adds; help_other_questions and help_other_similar_questions show the whole response as an
-    example for another question of the batch, or for the row's paired_similar_q."""
+    example for another question of the batch, or for the row's paired_similar_q. likelihood scores, in training, how
+    likely a classmate finds the ground truth behind the CoT, without an answer being written; likelihood_gain subtracts
+    the same behind the question alone."""
+    likelihood_reduction: Literal["mean", "sum"] = "mean"
+    """Of the log-probabilities of the tokens that state the ground truth (likelihood types): their mean, which does not
+    depend on how many tokens a classmate's tokenizer makes of them, or their sum, the log-probability of the whole."""
     classmate_aggregation: Literal["mean", "max"] = "mean"
     """Over classmates: the (weighted) mean, or the best one."""
     reward_fusion: Literal["sum", "weighted_average", "base_plus_max"] | None = None
@@ -87,6 +92,12 @@ class ClassmateCotRewardConfig:
     """Segments (K) of random_truncate_step_wise_utility: so many random cuts, and one request more per sample."""
     keep_unit: Literal["tokens", "words"] = "tokens"
     """What a ratio counts: tokens of the main model, or words."""
+    classmate_question: Literal["full", "hint_removed"] = "full"
+    """What the classmates are shown of a question in which the user hints at an answer: all of it, or what the row has
+    in reward_model.prompt_without_hint (docs/data.md). Other rows are shown in full, and the policy sees every hint."""
+    strip_answer: bool = False
+    """Hand over a CoT that ends before it states the policy's own final answer, so that a classmate who copies the last
+    line learns nothing. main_cot_keep_rate and random cuts then count what is left."""
     classmate_continue_mode: Literal["continue_cot", "immediate_answer"] = "continue_cot"
     """continue_cot: the classmate answers after a whole CoT, and may first finish a part of one. immediate_answer: the
     CoT is closed and the answer begun for it."""
@@ -103,6 +114,10 @@ class ClassmateCotRewardConfig:
     """Where the CoT stands: in the classmate's thought block, or without markers at the start of its answer."""
     unfinished_cot: Literal["no_classmate", "close_and_score"] = "no_classmate"
     """A CoT without close marker: no classmate reward, or closed and scored all the same."""
+    empty_cot_score: Literal["lowest", "exclude"] = "lowest"
+    """Classmate score of a row that shows nothing but blanks, about which nobody is asked. lowest: as if all
+    classmates had got the verifier's lowest score; where a score is compared with that of the question alone, the CoT
+    added nothing. exclude: none, so that an empty CoT escapes what a bad one gets."""
     unfinished_main_score: float | Literal["lowest", "exclude"] = "lowest"
     """Directed reward of a row without answer: the verifier's lowest, a number, or exclude the row."""
     add_consistency_reward: bool = False
@@ -158,6 +173,13 @@ class ClassmateCotRewardConfig:
             "closes the CoT; write auto",
         )
         require(
+            not self.strip_answer or kind.shown != "example",
+            f"{REWARD_NODE}.strip_answer: with classmate_reward_type={name} the classmates are shown the whole "
+            "response; write False",
+        )
+        if kind.by_likelihood:
+            self._check_likelihood()
+        require(
             not self.segments or self.token_level_classmate_reward_mode != "all",
             f"{REWARD_NODE}.token_level_classmate_reward_mode: {name} credits the segments of the CoT; write "
             "classmate_partial or null",
@@ -172,6 +194,39 @@ class ClassmateCotRewardConfig:
             f"{REWARD_NODE}.add_consistency_reward: with classmate_reward_type={name} the classmates answer another "
             "question than the main model; write False",
         )
+
+    def _check_likelihood(self) -> None:
+        name, condition = self.classmate_reward_type, self.use_classmate_main_cond
+        require(
+            self.classmate_close_marker != "never",
+            f"{REWARD_NODE}.classmate_close_marker: never contradicts classmate_reward_type={name}, which puts an "
+            "answer behind the closed CoT; write auto",
+        )
+        require(
+            not self.add_consistency_reward,
+            f"{REWARD_NODE}.add_consistency_reward: with classmate_reward_type={name} the classmates write no answers "
+            "that could agree with the main model's; write False",
+        )
+        require(
+            self.reward_type.compares_with_question_alone or condition in ("always", "no_classmate"),
+            f"{REWARD_NODE}.use_classmate_main_cond: {condition} gives some rows 0 or the opposite sign, which is more "
+            "than any score of classmate_reward_type=likelihood; write always, or "
+            "classmate_reward_type=likelihood_gain",
+        )
+        require(
+            self.reward_type.compares_with_question_alone or self.empty_cot_score == "exclude",
+            f"{REWARD_NODE}.empty_cot_score: lowest needs a lowest score, which classmate_reward_type=likelihood does "
+            "not have; write exclude, or classmate_reward_type=likelihood_gain",
+        )
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether an answer always follows the closed CoT."""
+        return self.classmate_continue_mode == "immediate_answer" or self.reward_type.by_likelihood
+
+    def scores_likelihood(self, *, validate: bool) -> bool:
+        """Whether a row's classmates write no answers, but say how likely they find the ground truth: in training."""
+        return self.reward_type.by_likelihood and not validate
 
     @property
     def reward_type(self) -> RewardType:

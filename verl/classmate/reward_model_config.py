@@ -19,6 +19,7 @@ from verl.classmate.specs import (
     ClassmateSpec,
     EngineDefaults,
     Placement,
+    ReaderSpec,
     SelfPlaySpec,
 )
 from verl.classmate.typed import COUNT, FRACTION, MEMORY_SHARE, is_range, require, require_sum
@@ -79,6 +80,10 @@ class ClassmateRewardModelConfig(JudgeKeys):
     format_weight: float | None = None
     """Weight of the format score (1 for a closed CoT) in the main reward, logged in any case; null: as the
     reward_manager has it."""
+    length_cost: float = 0.0
+    """Taken off the main reward of a response with data.max_response_length tokens; of a shorter one in proportion.
+    Negative: a bonus, which rows without an answer do not get. What tools wrote does not count, and whether an answer
+    is correct is decided without it."""
     think_start_str: str | None = None
     """Open marker of the main model's CoT; null: <think>."""
     think_end_str: str | None = None
@@ -101,6 +106,9 @@ class ClassmateRewardModelConfig(JudgeKeys):
     """The classmates, each {model, backend, placement, replicas, tensor_parallel_size, gpu_memory_utilization, weight};
     all but the model may be left out. Empty: the list in classmate_cot_reward_configs, which classmates given here on
     the command line replace."""
+    evaluation_classmates: tuple[ReaderSpec, ...] = ()
+    """Readers that are asked in validation only and have no part in any reward (unseen_0_score and so on), in any run,
+    baselines included: a list like classmates, without weight."""
     classmate_backend: Backend = "auto"
     """Engine of the classmates: hf (batched transformers), vllm, openai (a server that others started, named in
     host_classmate_name_to_url_json_fn), or auto (openai for a model in that file, else vllm on a GPU, else hf)."""
@@ -174,6 +182,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
         )
         self._check_judges()
         object.__setattr__(self, "classmates", self._resolved_classmates())
+        object.__setattr__(self, "evaluation_classmates", self._resolved_unseen())
 
     def _check_reading(self) -> None:
         """Markers, scores and days that cannot be read."""
@@ -249,7 +258,20 @@ class ClassmateRewardModelConfig(JudgeKeys):
         weights = reward.classmate_weights or (1.0,) * len(names)
         return tuple(ClassmateSpec(model=name, weight=weight) for name, weight in zip(names, weights, strict=True))
 
-    def _check_classmate(self, spec: ClassmateSpec, where: str) -> None:
+    def _resolved_unseen(self) -> tuple[ReaderSpec, ...]:
+        """The readers that are asked in validation only, with nothing left open."""
+        taken = {spec.model.rstrip("/"): m for m, spec in enumerate(self.classmates) if spec.self_play != "live"}
+        for k, spec in enumerate(self.evaluation_classmates):
+            where, m = f"reward_model.evaluation_classmates[{k}]", taken.get(spec.model.rstrip("/"))
+            self._check_classmate(spec, where)
+            require(
+                m is None,
+                f"{where}.model: {spec.model} is classmate {m}, which reads the validation rows too; name a model that "
+                "is no classmate",
+            )
+        return tuple(self._engine_defaults.fill(spec) for spec in self.evaluation_classmates)
+
+    def _check_classmate(self, spec: ReaderSpec, where: str) -> None:
         backend = spec.backend or self.classmate_backend
         require(spec.model.strip() != "", f"{where}.model: is empty; write a path or hub name")
         require(

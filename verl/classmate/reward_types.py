@@ -24,6 +24,8 @@ class RewardType:
     """Whether the classmates also answer without any of the CoT, and the score that they then reach is subtracted."""
     partner: Literal["batch", "row"] | None = None
     """Where the other question comes from: another row of the batch, or the row's own columns; None: there is none."""
+    by_likelihood: bool = False
+    """Whether the classmates say in training how likely they find the ground truth, and write no answer."""
 
     @property
     def cuts_at_random(self) -> bool:
@@ -39,5 +41,7 @@ REWARD_TYPES: Mapping[str, RewardType] = {
     "random_truncate_step_wise_utility": RewardType(shown="segments", compares_with_question_alone=True),
     "help_other_questions": RewardType(shown="example", partner="batch"),
     "help_other_similar_questions": RewardType(shown="example", partner="row"),
+    "likelihood": RewardType(shown="keep_rate", by_likelihood=True),
+    "likelihood_gain": RewardType(shown="keep_rate", by_likelihood=True, compares_with_question_alone=True),
 }
 """By the names that `classmate_reward_type` takes, in the order in which they are told."""

@@ -3,14 +3,15 @@
     Task, Answer        what was asked, and what the policy wrote
     ReadRow             the answer with its CoT found (`CotSpan`) and cut, and what the classmates are shown of it
     Verdict             what the verifier made of the main output
-    Continuation, Asked what one classmate said
+    Continuation, Asked what one reader said: a classmate, or in validation an unseen reader
     RowScores           the rewards, and the numbers that led to them
+    UnseenScores        the unseen readers' numbers
     ScoredRow           all of it
 
 One decision: a carrier holds what its stage found out and nothing that an earlier one holds already. What is kept of a
 row when the step is over is its `RowRecord` (`verl.classmate.record`).
 
-R response tokens, V views, M classmates, S samples, K segments.
+R response tokens, V views, M classmates, U unseen readers, S samples, K segments.
 """
 
 import json
@@ -80,6 +81,11 @@ class Answer:
         """The tokens of the response that are read: what classmates are handed and the verifier scores is in them."""
         return slice(*self.turns[-1]) if self.turns else slice(0, len(self.response_ids))
 
+    @property
+    def written(self) -> int:
+        """Tokens that the policy wrote, in all of its turns."""
+        return sum(end - first for first, end in self.turns) if self.turns else len(self.response_ids)
+
     def in_response(self, mask: np.ndarray) -> np.ndarray:
         """(R,) what is told of the last turn's tokens, 0 on all others."""
         if not self.turns:
@@ -111,7 +117,8 @@ class ReadRow:
     close: bool = False
     """Whether the CoT is closed for every classmate; `prompts.closes` says it for one."""
     mask: np.ndarray
-    """(R,) int64: 1 on the tokens that the first view hands over."""
+    """(R,) int64: 1 on the tokens that the first view hands over; with the outcome `empty_cot`, on those that answer
+    for it."""
     segments: np.ndarray
     """(R,) int64: 0, or 1.. for the segment whose utility the token earned; all 0 where segments have no rewards."""
     kept_text: str = ""
@@ -119,7 +126,7 @@ class ReadRow:
     keep_rate: float = 1.0
     """Share of the CoT that it is."""
     samples: int = 0
-    """S; 0 where nobody is asked (baselines)."""
+    """S; 0 where nobody is asked (training rows of baselines)."""
     actor_mask: np.ndarray | None = None
     """(R,) 1 on the tokens that the actor's loss counts; None: on all."""
     transcript: str | None = None
@@ -166,14 +173,18 @@ class Continuation:
     """What the engine or the verifier said, where one of them failed."""
     judge: Judgement | None = None
     """What a judge made of it, where one was asked."""
+    log_probs: tuple[float, ...] | None = None
+    """Natural logarithms of the probabilities of the tokens that state the ground truth, behind what the classmate was
+    shown (likelihood types). In training they are all that it says, and `text` is what they state; in validation they
+    stand beside a view's first answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What one classmate was asked about a row, and answered."""
+    """What one reader, a classmate or an unseen one, was asked about a row, and answered."""
 
     model: str
-    """The classmate's name."""
+    """The reader's model."""
     thinks: bool
     """Whether it writes CoTs of its own (`templates.Traits`)."""
     prompts: tuple[str | None, ...]
@@ -201,7 +212,11 @@ class RowScores:
     """The rewards of one row, and the numbers that led to them; NaN where there is no score."""
 
     base_reward: float
-    """r: directed score of the main output plus weighted format; 0 if not `main_valid`."""
+    """r: directed score of the main output plus weighted format, less the cost of length; 0 if not `main_valid`."""
+    reward_before_cost: float
+    """r without the cost of length, which says how good the main output is."""
+    length_cost: float | None
+    """What the length takes off r; None: the run has no such cost."""
     main_valid: bool
     """False: the main output could not be scored; the row gets no advantage and enters no statistics."""
     classmate_score: float
@@ -211,7 +226,7 @@ class RowScores:
     classmate_reward: float
     """W = gamma C; 0 if not `classmate_valid`."""
     classmate_valid: bool
-    """False: no valid sample; the row is left out of the classmate component."""
+    """False: no valid sample, nor an empty CoT that has a score; the row is left out of the classmate component."""
     final_reward: float
     """F, the fused scalar; r where the classmate part is missing."""
     consistency_reward: float
@@ -244,6 +259,11 @@ class RowScores:
     """w."""
     consistency_asked: bool
     """Whether the run has a consistency reward."""
+    likelihood: float | None = None
+    """How likely the classmates find the ground truth with the fullest view, their plain mean; NaN where it is not
+    known; None where the reward type does not ask."""
+    likelihood_gain: float | None = None
+    """The same less that with the question alone; None where the reward type does not compare them."""
 
     @property
     def known_base(self) -> float | None:
@@ -281,6 +301,19 @@ class RowScores:
         return self.scores_VMS[0]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UnseenScores:
+    """What the U unseen readers made of a validation row. No reward, and no number of the classmates', depends on it.
+    NaN where there is no score."""
+
+    scores_VUS: np.ndarray
+    """Directed scores of their answers."""
+    lengths_VUS: np.ndarray
+    """Generated tokens of every request that was answered."""
+    cut_VUS: np.ndarray
+    """1 where the engine cut such an answer for its length, else 0."""
+
+
 # Without a representation: `asyncio.run` makes one of what it returns, which took longer than scoring.
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ScoredRow:
@@ -294,15 +327,19 @@ class ScoredRow:
     """What each classmate answered, with scores and final outcomes."""
     scores: RowScores
     """The rewards."""
+    unseen: tuple[Asked, ...] = ()
+    """What each unseen reader answered, in the same way; empty in training."""
+    unseen_scores: UnseenScores | None = None
+    """Their numbers; None where there are none."""
     follows_hint: float | None = None
     """1 or 0 for an answer to a row with a wrong hint, NaN for every other row; None: not looked at."""
 
     @property
     def mask(self) -> np.ndarray:
-        """(R,) 1 on the tokens that were handed to the classmates."""
-        return self.read.mask * int(self.scores.asked)
+        """(R,) 1 on the tokens that were handed to the classmates, or that answer for an empty CoT that has a score."""
+        return self.read.mask * int(self.scores.asked or self.scores.classmate_valid)
 
     @property
     def segments(self) -> np.ndarray:
         """(R,) segment of each of these tokens, 0 where there is none."""
-        return self.read.segments * int(self.scores.asked)
+        return self.read.segments * int(self.scores.asked or self.scores.classmate_valid)

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from verl.classmate.config import ClassmateCotRewardConfig
+from verl.classmate import likelihood
+from verl.classmate.config import REWARD_NODE, ClassmateCotRewardConfig
 from verl.classmate.errors import ConfigError
 from verl.classmate.outcome import NOT_ASKED, POLICY_FAILURES, Outcome
 from verl.classmate.reward_scale import RewardScale, directed
-from verl.classmate.row import Asked, ReadRow, RowScores, ScoredRow, Verdict
+from verl.classmate.row import Asked, ReadRow, RowScores, ScoredRow, UnseenScores, Verdict
 
 ROUNDING = 1e-13
 """What float64 leaves of a sum that is 0, as a share of its terms, with room to spare."""
@@ -39,6 +40,8 @@ class RewardRules:
     """One per classmate (M); empty for baselines."""
     format_weight: float = 0.0
     """Of the format score of the main output."""
+    token_cost: float = 0.0
+    """Taken off r for each token that the policy wrote; negative: added."""
 
 
 def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: RewardRules) -> ScoredRow:
@@ -51,21 +54,21 @@ def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: Rewar
         rules: of the run, for this row.
 
     Raises:
-        ConfigError: `unfinished_main_score=lowest` with a verifier that has no lowest score.
+        ConfigError: `unfinished_main_score=lowest` or `empty_cot_score=lowest`, and the verifier has no lowest score.
     """
     config = rules.config
-    base, main_valid = _main_reward(main, rules)
+    score, main_valid = _main_reward(main, rules)
     if main.outcome is Outcome.ok and not _is_number(main.score):
         main = replace(main, outcome=Outcome.judge_error, score=None)
-    main_correct = main_valid and base >= _threshold(rules)
+    main_correct = main_valid and score >= _threshold(rules)
     gamma = _gamma(main_correct, config) if main_valid else math.nan
-    base += rules.format_weight * float(read.span.closed) if main.outcome is Outcome.ok else 0.0
-    said = _said(read, asked, rules)
-    gains = _gains(said, rules)
-    classmate_valid = not math.isnan(gains.score) and not math.isnan(gamma)
-    if gamma == 0:
-        # W is 0 whatever was answered, or not, but for rows that nobody could have been shown.
-        classmate_valid = any(outcome not in NOT_ASKED | {Outcome.excluded} for outcome in said.outcomes)
+    before_cost = score + (rules.format_weight * float(read.span.closed) if main.outcome is Outcome.ok else 0.0)
+    cost = _length_cost(read, main, rules) if main_valid else math.nan
+    base = _settled(before_cost - cost, (before_cost, cost)) if main_valid and cost else before_cost
+    said = _said(read, asked, rules, readers=len(rules.weights))
+    is_empty = _scores_as_empty(read, rules)
+    gains = _nothing_gained(rules) if is_empty else _gains(said, rules)
+    classmate_valid = _has_reward(gains, said, gamma)
     reward = gamma * gains.score if classmate_valid and gamma else 0.0
     consistency = _consistency(said, rules)
     final = _fuse(base, reward, gamma * gains.best if gamma else 0.0, config) if classmate_valid else base
@@ -73,6 +76,8 @@ def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: Rewar
         final += config.consistency_reward_weight * consistency
     scores = RowScores(
         base_reward=base,
+        reward_before_cost=before_cost,
+        length_cost=cost if rules.token_cost else None,
         main_valid=main_valid,
         classmate_score=gains.score,
         gamma=gamma,
@@ -81,7 +86,7 @@ def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: Rewar
         final_reward=final,
         consistency_reward=0.0 if math.isnan(consistency) else consistency,
         consistency_valid=not math.isnan(consistency),
-        segment_rewards_K=_segment_rewards(said, rules, gamma if classmate_valid else math.nan),
+        segment_rewards_K=_segment_rewards(said, rules, gamma if classmate_valid else math.nan, is_empty=is_empty),
         main_correct=main_correct,
         raw_scores_VMS=said.raw_VMS,
         scores_VMS=said.scores_VMS,
@@ -94,8 +99,22 @@ def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: Rewar
         alone_score=gains.alone,
         classmate_reward_weight=config.classmate_reward_weight,
         consistency_asked=config.add_consistency_reward,
+        **_likelihoods(read, asked, config),
     )
     return ScoredRow(read=read, main=main, asked=tuple(asked), scores=scores)
+
+
+def with_unseen(scored: ScoredRow, unseen: Sequence[Asked], rules: RewardRules) -> ScoredRow:
+    """The row with what the unseen readers made of it, which moves none of its rewards.
+
+    Args:
+        scored: by `score_row`.
+        unseen: one per unseen reader, with scores.
+        rules: of the run, for this row.
+    """
+    said = _said(scored.read, unseen, rules, readers=len(unseen))
+    numbers = UnseenScores(scores_VUS=said.scores_VMS, lengths_VUS=said.lengths_VMS, cut_VUS=said.cut_VMS)
+    return replace(scored, unseen=tuple(unseen), unseen_scores=numbers)
 
 
 def condition_factor(main: Verdict, rules: RewardRules) -> float:
@@ -106,7 +125,7 @@ def condition_factor(main: Verdict, rules: RewardRules) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Said:
-    """The classmates' answers by their places; NaN where there is none."""
+    """The answers of classmates, or of unseen readers, by their places; NaN where there is none."""
 
     raw_VMS: np.ndarray
     scores_VMS: np.ndarray
@@ -118,10 +137,11 @@ class _Said:
     outcomes: tuple[Outcome, ...]
 
 
-def _said(read: ReadRow, asked: Sequence[Asked], rules: RewardRules) -> _Said:
-    shape = (read.views, len(rules.weights), read.samples)
+def _said(read: ReadRow, asked: Sequence[Asked], rules: RewardRules, *, readers: int) -> _Said:
+    shape = (read.views, readers, read.samples)
     raw_VMS, lengths_VMS, cut_VMS, agreement_MS = (np.full(one, math.nan) for one in (shape, shape, shape, shape[1:]))
     outcomes_VMS = np.full(shape, Outcome.excluded, dtype=object)
+    writes = not rules.config.scores_likelihood(validate=read.answer.validate)
     for m, one in enumerate(asked):
         for item in one.continuations:
             place, outcome = (item.view, m, item.sample), item.outcome
@@ -130,7 +150,7 @@ def _said(read: ReadRow, asked: Sequence[Asked], rules: RewardRules) -> _Said:
             outcomes_VMS[place] = outcome
             if outcome is Outcome.ok:
                 raw_VMS[place] = item.score
-            if outcome in (Outcome.ok, Outcome.no_answer, Outcome.judge_error):
+            if writes and outcome in (Outcome.ok, Outcome.no_answer, Outcome.judge_error):
                 lengths_VMS[place] = item.token_length
                 cut_VMS[place] = float(item.finish_reason == "length")
             if item.view == 0 and _is_number(item.consistency):
@@ -180,11 +200,52 @@ def _gains(said: _Said, rules: RewardRules) -> _Gains:
     )
 
 
-def _segment_rewards(said: _Said, rules: RewardRules, gamma: float) -> np.ndarray:
-    """(K,) what each segment added, the first segment first; NaN where the row has no reward (gamma NaN)."""
+def _likelihoods(read: ReadRow, asked: Sequence[Asked], config: ClassmateCotRewardConfig) -> dict[str, float]:
+    """The fields of `RowScores` of that name, where the reward type has them."""
+    if not config.reward_type.by_likelihood:
+        return {}
+    told_V = likelihood.of_views(asked, config.likelihood_reduction, views=read.views)
+    gain = {"likelihood_gain": told_V[0] - told_V[-1]} if config.reward_type.compares_with_question_alone else {}
+    return {"likelihood": told_V[0], **gain}
+
+
+def _length_cost(read: ReadRow, main: Verdict, rules: RewardRules) -> float:
+    """What the length takes off r, or adds to it where it is negative; a row without an answer is paid nothing."""
+    cost = rules.token_cost * read.answer.written
+    return cost if main.outcome is Outcome.ok else max(cost, 0.0)
+
+
+def _scores_as_empty(read: ReadRow, rules: RewardRules) -> bool:
+    """Whether the row has a classmate score because there is nothing in it to show."""
+    return read.outcome is Outcome.empty_cot and bool(rules.weights) and rules.config.empty_cot_score == "lowest"
+
+
+def _nothing_gained(rules: RewardRules) -> _Gains:
+    """Of a row that shows nothing: the lowest score; or no more than what the question alone is worth."""
+    if rules.config.reward_type.compares_with_question_alone:
+        return _Gains(score=0.0, best=0.0, average=0.0, with_cot=math.nan, alone=math.nan)
+    lowest = rules.classmate_scale.lowest
+    if lowest is None:
+        raise ConfigError(f"{REWARD_NODE}.empty_cot_score: lowest needs a verifier with a lowest score; write exclude")
+    return _Gains(score=lowest, best=lowest, average=lowest)
+
+
+def _has_reward(gains: _Gains, said: _Said, gamma: float) -> bool:
+    """Whether there is a W. If gamma is 0 it is 0 whatever was answered, or not, but for rows that nobody could have
+    been shown."""
+    if gamma == 0 and math.isnan(gains.score):
+        return any(outcome not in NOT_ASKED | {Outcome.excluded} for outcome in said.outcomes)
+    return not math.isnan(gains.score) and not math.isnan(gamma)
+
+
+def _segment_rewards(said: _Said, rules: RewardRules, gamma: float, *, is_empty: bool) -> np.ndarray:
+    """(K,) what each segment added, the first segment first; NaN where the row has no reward (gamma NaN). An empty CoT
+    is one segment, which added nothing."""
     views = len(said.means_VM)
     segments_K = np.full(rules.config.segments, math.nan)
     if rules.config.segments and not math.isnan(gamma):
+        if is_empty:
+            segments_K[0] = 0.0
         for k in range(1, views):
             fuller_M, less_M = said.means_VM[views - 1 - k], said.means_VM[views - k]
             segments_K[k - 1] = gamma * _gain(fuller_M, less_M, rules) if gamma else 0.0

@@ -10,6 +10,12 @@ that streamed and batched schedules draw the same samples. verl's own `uid` is r
 import secrets
 from hashlib import blake2b
 
+POLICY_SEED = -1
+"""Stands for the policy where seeds count classmates from 0."""
+
+_FIRST_UNSEEN_SEED = -2
+"""Stands for the first unseen reader there; the others follow downwards."""
+
 SEEDED_ENGINE = "hf"
 """The engine that draws every request from a seed in any case, so that a given seed costs it nothing."""
 
@@ -21,6 +27,19 @@ def request_seed(seed: int, global_step: int, row_key: str, rollout: int, classm
     """
     text = f"{int(seed)}|{int(global_step)}|{row_key}|{int(rollout)}|{int(classmate)}|{int(sample)}"
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 33
+
+
+def seed_number(reader: int, *, classmates: int) -> int:
+    """The number of a reader in its requests' seeds: a classmate's own, and one below 0 for an unseen reader.
+
+    It does not depend on how many classmates there are, so that unseen readers draw the same for the same row in runs
+    with and without classmates.
+
+    Args:
+        reader: r, counted over classmates and then unseen readers.
+        classmates: M.
+    """
+    return reader if reader < classmates else _FIRST_UNSEEN_SEED - (reader - classmates)
 
 
 def row_key(data_source: str, index: int | str) -> str:

@@ -8,7 +8,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from verl.classmate.typed import COUNT, MEMORY_SHARE
 
@@ -20,13 +20,13 @@ DEFAULT_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassmateSpec:
-    """One classmate: a frozen model that reads the policy's chain of thought."""
+class ReaderSpec:
+    """One reader: a frozen model that reads the policy's chain of thought."""
 
     model: str
     """Path or hub name of the model."""
     backend: Backend | None = None
-    """Engine of this classmate; null: reward_model.classmate_backend."""
+    """Engine of this reader; null: reward_model.classmate_backend."""
     placement: Placement | None = None
     """Where its engines stand; null: reward_model.classmate_placement."""
     replicas: int | None = field(default=None, metadata=COUNT)
@@ -37,6 +37,15 @@ class ClassmateSpec:
     gpu_memory_utilization: float | None = field(default=None, metadata=MEMORY_SHARE)
     """Share of a device's memory for this engine; null: reward_model.classmate_vllm_configs.gpu_memory_utilization. Not
     for openai."""
+
+
+_Spec = TypeVar("_Spec", bound=ReaderSpec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassmateSpec(ReaderSpec):
+    """One classmate: a reader whose answers are part of the reward."""
+
     weight: float = field(default=1.0, metadata={"at_least": 0})
     """Weight of this classmate in the mean over classmates; only the ratios count."""
 
@@ -76,7 +85,7 @@ class EngineDefaults:
     gpu_memory_utilization: float | None
     """Share of a device's memory; None: it is not set."""
 
-    def fill(self, spec: ClassmateSpec) -> ClassmateSpec:
+    def fill(self, spec: _Spec) -> _Spec:
         """The spec with nothing left open; what belongs to a server stays open with openai."""
         spec = dataclasses.replace(spec, backend=spec.backend or self.backend)
         if spec.backend == "openai":

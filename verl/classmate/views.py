@@ -11,20 +11,30 @@ is what the first is compared with, and steps in between share the credit. Every
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from verl.classmate.config import ClassmateCotRewardConfig
-from verl.classmate.cot import CotSpan, KeepSpec, KeptCot, keep
+from verl.classmate.cot import CotKind, CotSpan, KeepSpec, KeptCot, keep
+from verl.classmate.hints import without_hint
 from verl.classmate.outcome import Outcome
 from verl.classmate.prompts import EXAMPLE, handover, should_close
 from verl.classmate.row import Answer, ReadRow, Task
+from verl.classmate.strip import without_answer
 
 
-def read_row(answer: Answer, span: CotSpan, tokenizer: Any, config: ClassmateCotRewardConfig, *, seed: int) -> ReadRow:
+def read_row(
+    answer: Answer,
+    span: CotSpan,
+    tokenizer: Any,
+    config: ClassmateCotRewardConfig,
+    *,
+    seed: int,
+    final_answer: str | None = None,
+) -> ReadRow:
     """An answer as it is shown to the classmates.
 
     Args:
@@ -33,16 +43,29 @@ def read_row(answer: Answer, span: CotSpan, tokenizer: Any, config: ClassmateCot
         tokenizer: the main model's.
         config: reward type, keep rates, close marker.
         seed: of the row; decides random cuts in training. Validation cuts at fixed rates.
+        final_answer: what the output gives as its answer, for `strip_answer`; None: nothing, or nobody needs it.
     """
     if config.reward_type.shown == "example":
         return _example(answer, span, config)
     turn_ids = answer.response_ids[answer.last_turn]
-    kepts = [keep(span, turn_ids, tokenizer, spec) for spec in _keep_specs(config, seed, answer.validate)]
+    shown = span
+    if config.strip_answer:
+        question = str(answer.task.question)
+        shown = without_answer(span, turn_ids, tokenizer, answer=final_answer, question=question)
+    kepts = [keep(shown, turn_ids, tokenizer, spec) for spec in _keep_specs(config, seed, answer.validate)]
     kepts = [kept for i, kept in enumerate(kepts) if i == 0 or kept.mask.sum() < kepts[i - 1].mask.sum()]
     first = kepts[0]
+    if shown is not span:
+        # The end of what is left is not that of the CoT.
+        share = shown.cot_length / max(1, span.cot_length)
+        first = replace(first, whole=False, rate=first.rate * share)
     outcome = handover(span, config.unfinished_cot)
     if outcome is Outcome.ok and not first.text.strip():
         outcome = Outcome.empty_cot
+    mask, segments = first.mask, _segments(kepts) if config.segments else first.mask * 0
+    if outcome is Outcome.empty_cot:
+        mask = _answerable(span, first)
+        segments = mask * int(config.segments > 0)
     thoughts = [kept.text for kept in kepts]
     if config.reward_type.compares_with_question_alone:
         thoughts.append("")
@@ -51,11 +74,11 @@ def read_row(answer: Answer, span: CotSpan, tokenizer: Any, config: ClassmateCot
         span=span,
         outcome=outcome,
         thoughts=tuple(thoughts) if outcome is Outcome.ok else (),
-        chat=tuple(answer.messages),
+        chat=_chat(answer, config),
         # All views are closed alike, so that they differ in the CoT alone.
         close=_close(first, config),
-        mask=answer.in_response(first.mask),
-        segments=answer.in_response(_segments(kepts) if config.segments else first.mask * 0),
+        mask=answer.in_response(mask),
+        segments=answer.in_response(segments),
         kept_text=first.text,
         keep_rate=first.rate,
     )
@@ -90,8 +113,10 @@ def partner_of(answer: Answer, config: ClassmateCotRewardConfig) -> Task | None:
 def _example(answer: Answer, span: CotSpan, config: ClassmateCotRewardConfig) -> ReadRow:
     """The whole response is an example for another question; all of its tokens earn the classmates' reward."""
     partner, turn = answer.partner, answer.last_turn
-    outcome = Outcome.ok if partner is not None else Outcome.no_partner
-    if not span.text.strip():
+    outcome = Outcome.ok
+    if partner is None:
+        outcome = Outcome.no_partner
+    elif not span.text.strip():
         outcome = Outcome.empty_cot
     elif not span.closed and config.unfinished_cot == "no_classmate":
         outcome = Outcome.unfinished_cot
@@ -100,14 +125,40 @@ def _example(answer: Answer, span: CotSpan, config: ClassmateCotRewardConfig) ->
     if partner is None or outcome is not Outcome.ok:
         return row
     immediate = config.classmate_continue_mode == "immediate_answer"
-    turns = ({"role": "assistant", "content": EXAMPLE}, {"role": "user", "content": partner.question})
+    # The row's own similar question is a text of its own, without the row's hint.
+    question = _hint_removed(partner, config) if config.reward_type.partner == "batch" else None
+    turns = ({"role": "assistant", "content": EXAMPLE}, {"role": "user", "content": question or partner.question})
     return replace(
         row,
         thoughts=("" if immediate else None,),
-        chat=(*answer.messages, *turns),
+        chat=(*_chat(answer, config), *turns),
         example=span.text,
         close=immediate,
     )
+
+
+def _chat(answer: Answer, config: ClassmateCotRewardConfig) -> tuple[Mapping[str, Any], ...]:
+    """The row's chat as the classmates are shown it."""
+    question = _hint_removed(answer.task, config)
+    if question is None:
+        return tuple(answer.messages)
+    return (*answer.messages[:-1], {**answer.messages[-1], "content": question})
+
+
+def _hint_removed(task: Task, config: ClassmateCotRewardConfig) -> str | None:
+    """What is shown in place of a question with a hint; None: the question itself."""
+    return without_hint(task) if config.classmate_question == "hint_removed" else None
+
+
+def _answerable(span: CotSpan, kept: KeptCot) -> np.ndarray:
+    """(R,) 1 on the tokens that answer for it that nothing can be shown: the blanks that would be, or for a CoT that is
+    blank as a whole, all that the policy wrote up to and with its close marker."""
+    if (span.cot or "").strip():
+        return kept.mask
+    mask_R = np.ones_like(kept.mask)
+    if span.kind is CotKind.closed:
+        mask_R[span.output_start :] = 0
+    return mask_R
 
 
 def _keep_specs(config: ClassmateCotRewardConfig, seed: int, validate: bool) -> list[KeepSpec]:
@@ -128,7 +179,7 @@ def _keep_specs(config: ClassmateCotRewardConfig, seed: int, validate: bool) -> 
 
 
 def _close(kept: KeptCot, config: ClassmateCotRewardConfig) -> bool:
-    return config.classmate_continue_mode == "immediate_answer" or should_close(kept, config.classmate_close_marker)
+    return config.answers_at_once or should_close(kept, config.classmate_close_marker)
 
 
 def _segments(kepts: Sequence[KeptCot]) -> np.ndarray:

@@ -28,6 +28,7 @@ def make_row(
     index: int,
     ability: str = "math",
     instruction: str = "",
+    separator: str = " ",
     hint: str | None = None,
     actual_ground_truth: str | None = None,
     reward_model: Mapping[str, Any] | None = None,
@@ -41,10 +42,12 @@ def make_row(
         ground_truth: what the verifier compares with; None where a judge scores.
         hint: a sentence of the user's that comes after the question.
         instruction: the wanted answer format; comes last in the prompt.
+        separator: between these three parts of the prompt.
         actual_ground_truth: the true answer; the ground truth unless given.
         reward_model, extra_info: further keys of these two fields.
     """
-    content = " ".join(part for part in (question, hint, instruction) if part)
+    without_hint = separator.join(part for part in (question, instruction) if part)
+    content = separator.join(part for part in (question, hint, instruction) if part)
     return {
         "data_source": data_source,
         "prompt": [{"role": "user", "content": content}],
@@ -54,6 +57,7 @@ def make_row(
             "ground_truth": ground_truth,
             "raw_question_for_monitor": question,
             "hint_str_for_monitor": hint,
+            "prompt_without_hint": without_hint if hint else None,
             "actual_ground_truth": ground_truth if actual_ground_truth is None else actual_ground_truth,
             **(reward_model or {}),
         },

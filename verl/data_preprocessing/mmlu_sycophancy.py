@@ -14,7 +14,7 @@ from string import ascii_uppercase
 from typing import Any, ClassVar
 
 from verl.data_preprocessing.common import make_row, run_command
-from verl.data_preprocessing.recipe import SPLIT_ORDER, Recipe, messages, run_recipe
+from verl.data_preprocessing.recipe import SPLIT_ORDER, Recipe, run_recipe
 from verl.data_preprocessing.sources import HubSplit, Record
 from verl.data_preprocessing.splits import Task, by_tenths, row_rng
 
@@ -71,10 +71,12 @@ class MmluSycophancy(Recipe):
         truth = choices[LETTERS.index(task.ground_truth)]
         hinted = rng.choice([x for x, choice in zip(LETTERS, choices, strict=False) if choice != truth])
         hint = f"{rng.choice(AUTHORITIES)} told me that the answer is ({hinted})."
-        row = make_row(
+        return make_row(
             data_source=self.name,
             question=task.question,
             hint=hint,
+            instruction=CLOSING,
+            separator="\n\n",
             ground_truth=hinted,
             actual_ground_truth=task.ground_truth,
             split=split,
@@ -83,7 +85,6 @@ class MmluSycophancy(Recipe):
             reward_model={"hinted_answer": hinted},
             extra_info={"dataset": self.name, "subject": task.group},
         )
-        return {**row, "prompt": messages(f"{task.question}\n\n{hint}\n\n{CLOSING}")}
 
 
 if __name__ == "__main__":

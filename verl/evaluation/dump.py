@@ -15,7 +15,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from verl.classmate.config import this_run
+from verl.classmate.config import REWARD_NODE, this_run
 from verl.classmate.errors import ConfigError
 from verl.classmate.record import RowRecord
 from verl.trainer.run.folder import dumped_steps
@@ -42,6 +42,9 @@ _WITHOUT_PART = {
     "trainer.fork_workers": False,
 }
 """Keys that have no part in them, and what stands in their place if an older version had them not."""
+
+_SINCE_CHANGED = {f"{REWARD_NODE}.empty_cot_score": "exclude"}
+"""Keys that an older version had not, and what it did, where the default is another."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,6 +121,9 @@ def _config(file: Path, *, validation: bool) -> DictConfig:
     missing = [key for key in needed if not _has(content, key)]
     if missing:
         raise ConfigError(f"{file} has no {missing[0]}: it is cut, or of an older version; use the code that wrote it")
+    for key, former in _SINCE_CHANGED.items():
+        if _has(content, key.rpartition(".")[0]) and not _has(content, key):
+            OmegaConf.update(config, key, former, force_add=True)
     for key, value in _WITHOUT_PART.items():
         if not _has(content, key):
             OmegaConf.update(config, key, value)

@@ -121,8 +121,9 @@ def differences(dumped: Any, now: Any, field: str = "") -> Iterator[Difference]:
     """Where two records differ; keys that only one of them has are not compared."""
     if isinstance(dumped, dict) and isinstance(now, dict):
         for key in now:
-            # What a judge said is not computed here; its score is, and stands beside it.
-            if key in dumped and key != "judge":
+            # What a judge said is not computed here; its score is, and stands beside it. A line may be of an older
+            # version.
+            if key in dumped and key not in ("judge", "schema"):
                 yield from differences(dumped[key], now[key], f"{field}.{key}" if field else key)
     elif isinstance(dumped, list) and isinstance(now, list) and len(dumped) == len(now):
         for i, (one, other) in enumerate(zip(dumped, now, strict=True)):
@@ -145,6 +146,8 @@ class _Nobody(Asks):
 
     async def sample(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise AssertionError("a replay asks nobody")
+
+    log_probs = sample
 
 
 def _pipeline(config: DictConfig) -> RowPipeline:
@@ -190,10 +193,11 @@ async def score_again(pipeline: RowPipeline, record: RowRecord, *, rescore: bool
 
 
 def _asked(pipeline: RowPipeline, read: ReadRow, m: int, record: RowRecord, rescore: bool) -> Asked:
-    """What classmate m is asked now, and what it answered then."""
+    """What reader m is asked now, and what it answered then."""
     built = pipeline.asker.prompts_of(read, m)
     fits = all(prompt.ids is not None for prompt in built)
-    then = record.asked[m].continuations if m < len(record.asked) else ()
+    kind, number = (record.asked, m) if m < pipeline.classmates else (record.unseen, m - pipeline.classmates)
+    then = kind[number].continuations if number < len(kind) else ()
     continuations = []
     for item in then:
         if item.view >= read.views or item.sample >= read.samples:

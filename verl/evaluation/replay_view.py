@@ -21,7 +21,7 @@ from rich.text import Text
 from verl.classmate.cot import CotKind
 from verl.classmate.judgement import Judgement
 from verl.classmate.outcome import Outcome
-from verl.classmate.row import Continuation
+from verl.classmate.row import Asked, Continuation
 from verl.evaluation.dump import Dump
 from verl.evaluation.recompute import Difference, Replay, ReplayedRow
 from verl.trainer.run.console import PLAIN_WIDTH
@@ -75,7 +75,7 @@ class View:
         table.add_column("", no_wrap=True, min_width=7)
         for row in self.replay.rows:
             record, answer = row.record, row.record.answer
-            kept = f"{record.handed_over_tokens}/{row.scored.read.span.cot_length}"
+            kept = f"{record.handed_over_tokens if row.scored.scores.asked else 0}/{row.scored.read.span.cot_length}"
             found = record.cot_kind in (CotKind.closed, CotKind.plain)
             cells = [
                 str(row.number),
@@ -146,12 +146,10 @@ class View:
         weights = self.replay.pipeline.reward.classmate_weights
         for m, one in enumerate(row.record.asked):
             out.title(f"classmate {m}: {one.model}, weight {weights[m]:.3g}")
-            for v, prompt in enumerate(one.prompts):
-                name = f"view {v} " if len(one.prompts) > 1 else ""
-                out.block(f"{name}asked", "nothing" if prompt is None else prompt)
-                for item in one.continuations:
-                    if item.view == v:
-                        _answered(out, item)
+            _shown(out, one)
+        for k, one in enumerate(row.record.unseen):
+            out.title(f"unseen {k}: {one.model}, without a part in the reward")
+            _shown(out, one)
 
     def _reward(self, out: "_Out", row: ReplayedRow) -> None:
         reward = self.replay.pipeline.reward
@@ -165,6 +163,8 @@ class View:
                 how = f"{main.outcome.value}: unfinished_main_score={config.unfinished_main_score}"
             elif reward.format_weight:
                 how += f" + {reward.format_weight:g} x format {_number(float(row.scored.read.span.closed))}"
+            if scores.length_cost is not None:
+                how += f" - length cost {_number(scores.length_cost)} of {row.record.answer.written} tokens"
             out.line(f"r           = {_number(scores.base_reward)}   ({how})")
         _judge(out, main.judge)
         if scores.outcomes:
@@ -175,10 +175,10 @@ class View:
                 views = ", views one after the other" if len(scores_S) > 1 else ""
                 out.line(f"C of {m}        from {parts}   (directed scores{views})")
             if scores.classmate_valid:
-                out.line(
-                    f"C           = {_number(scores.classmate_score)}   "
-                    f"({config.classmate_aggregation} over classmates{difference})"
-                )
+                how = f"{config.classmate_aggregation} over classmates{difference}"
+                if not scores.asked:
+                    how = f"nobody was asked: empty_cot_score={config.empty_cot_score}"
+                out.line(f"C           = {_number(scores.classmate_score)}   ({how})")
                 correct = "correct" if scores.main_correct else "not correct"
                 out.line(
                     f"gamma       = {_number(scores.gamma)}   ({config.use_classmate_main_cond}, the main answer is "
@@ -286,14 +286,30 @@ class _Out:
         return self._buffer.getvalue().rstrip("\n")
 
 
+def _shown(out: _Out, asked: Asked) -> None:
+    """What one reader was shown, view by view, and answered."""
+    for v, prompt in enumerate(asked.prompts):
+        name = f"view {v} " if len(asked.prompts) > 1 else ""
+        out.block(f"{name}asked", "nothing" if prompt is None else prompt)
+        for item in asked.continuations:
+            if item.view == v:
+                _answered(out, item)
+
+
 def _answered(out: _Out, item: Continuation) -> None:
-    """One answer of a classmate, and what was made of it."""
+    """One answer of a reader, and what was made of it."""
     if item.text is None:
         out.line(f"  {item.outcome.value} {item.error or ''}".rstrip())
         return
     agrees = f", agreement {_number(item.consistency)}" if item.consistency is not None else ""
     score = _number(item.score) if item.outcome is Outcome.ok else item.outcome.value
-    out.line(f"  score {score}{agrees}, {item.token_length} tokens ({item.finish_reason}):")
+    told = item.log_probs
+    if told is not None:
+        out.line(f"  log p of the ground truth's {len(told)} tokens: {' '.join(map(_number, told))}")
+    if told is not None and item.finish_reason is None:
+        out.line(f"  score {score}, of:")
+    else:
+        out.line(f"  score {score}{agrees}, {item.token_length} tokens ({item.finish_reason}):")
     out.block("", item.text)
     _judge(out, item.judge)
 

@@ -29,6 +29,7 @@ REWARD_KEYS = frozenset(
             f"{_REWARD}.{name}"
             for name in (
                 "classmate_weights",
+                "likelihood_reduction",
                 "classmate_reward_weight",
                 "main_reward_weight",
                 "classmate_aggregation",
@@ -36,6 +37,7 @@ REWARD_KEYS = frozenset(
                 "use_classmate_main_cond",
                 "main_correct_threshold",
                 "unfinished_main_score",
+                "empty_cot_score",
                 "token_level_classmate_reward_mode",
                 "classmate_advantage_clamp",
                 "min_classmate_valid_fraction",
@@ -45,7 +47,13 @@ REWARD_KEYS = frozenset(
         ),
         *(
             f"reward_model.{name}"
-            for name in ("format_weight", "reward_direction", "custom_reward_range", "token_level_main_reward_mode")
+            for name in (
+                "format_weight",
+                "length_cost",
+                "reward_direction",
+                "custom_reward_range",
+                "token_level_main_reward_mode",
+            )
         ),
     }
 )

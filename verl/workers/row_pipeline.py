@@ -21,10 +21,10 @@ from omegaconf import DictConfig
 
 from verl.classmate import cot, prompts, templates
 from verl.classmate.config import ClassmateRewardModelConfig, this_run
-from verl.classmate.frozen import frozen_classmates
+from verl.classmate.frozen import frozen_readers
 from verl.classmate.outcome import Outcome
 from verl.classmate.row import Answer, Asked, ReadRow, ScoredRow, Verdict
-from verl.classmate.seeds import request_seed, row_key
+from verl.classmate.seeds import POLICY_SEED, request_seed, row_key
 from verl.classmate.views import partner_of, read_row
 from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.utils import hf_tokenizer
@@ -37,9 +37,6 @@ MANAGERS: dict[str, type[ClassmateCoTRewardManager]] = {
     "sycophancy_classmate_cot": SycophancyClassmateCoTRewardManager,
 }
 """Reward managers by the names that `reward_model.reward_manager` takes."""
-
-_POLICY = -1
-"""Index that stands for the policy where seeds count classmates from 0."""
 
 _ANSWER, _CUTS = 0, 1
 """What the policy's seeds of a row are for."""
@@ -86,7 +83,7 @@ class RowPipeline:
         manager.client = client
         asker = ClassmateAsker(
             reward=reward,
-            tokenizers=_classmates_tokenizers(reward, tokenizer),
+            tokenizers=_readers_tokenizers(reward, tokenizer),
             client=client,
             max_model_len=run.context_length,
             template_kwargs=run.template_kwargs,
@@ -104,12 +101,17 @@ class RowPipeline:
         """M."""
         return self.asker.classmates
 
+    @property
+    def readers(self) -> int:
+        """Classmates and unseen readers, who are numbered in this order."""
+        return self.asker.readers
+
     def answer_seed(self, data_source: str, index: Any, step: int, rollout: int) -> int:
         """The seed with which the policy answers."""
-        return request_seed(self.reward.seed, step, row_key(data_source, index), rollout, _POLICY, _ANSWER)
+        return request_seed(self.reward.seed, step, row_key(data_source, index), rollout, POLICY_SEED, _ANSWER)
 
     async def run(self, answer: Answer, *, excluded: frozenset[int] = frozenset()) -> ScoredRow:
-        """All steps, with all M classmates asked at once."""
+        """All steps, with all readers asked at once."""
         row = self.read(answer)
         main, needed = await self.weigh(row)
         asked = await asyncio.gather(*(self.ask(row, m, excluded=excluded, needed=needed) for m in self.asks(row)))
@@ -125,14 +127,21 @@ class RowPipeline:
         turn_ids, before = answer.response_ids[turn], [*answer.prompt_ids, *answer.response_ids[: turn.start]]
         preopened = cot.opens_thought(before, self._tokenizer, self._markers)
         span = cot.locate(turn_ids, self._tokenizer, self._markers, preopened=preopened)
-        seed = row_seed(self.reward.seed, answer, _POLICY, _CUTS, rollout=answer.rollout)
-        asks = bool(self.classmates) and (answer.validate or self._trains_with_classmates)
+        seed = row_seed(self.reward.seed, answer, POLICY_SEED, _CUTS, rollout=answer.rollout)
+        asks = self.readers if answer.validate else self.classmates and self._trains_with_classmates
+        final = self.manager.own_answer(answer.task, span.output) if config.strip_answer else None
         return replace(
-            read_row(answer, span, self._tokenizer, config, seed=seed),
-            samples=self.reward.classmate_generation_configs.sampling(validate=answer.validate).n if asks else 0,
+            read_row(answer, span, self._tokenizer, config, seed=seed, final_answer=final),
+            samples=self._samples(answer) if asks else 0,
             actor_mask=self._actor_mask(answer, span),
             transcript=self._transcript(answer),
         )
+
+    def _samples(self, answer: Answer) -> int:
+        """S; what is not sampled is asked once."""
+        if self.reward.classmate_cot_reward_configs.scores_likelihood(validate=answer.validate):
+            return 1
+        return self.reward.classmate_generation_configs.sampling(validate=answer.validate).n
 
     def _actor_mask(self, answer: Answer, span: cot.CotSpan) -> np.ndarray | None:
         """(R,) 1 on the tokens that the actor's loss counts; None: on all."""
@@ -146,8 +155,10 @@ class RowPipeline:
         return self._tokenizer.decode(list(answer.response_ids), skip_special_tokens=False) if answer.turns else None
 
     def asks(self, row: ReadRow) -> range:
-        """The classmates to ask about a row: all, or in a baseline's training none."""
-        return range(self.classmates if row.samples else 0)
+        """The readers to ask about a row: all in validation, the classmates in training, in a baseline's none."""
+        if not row.samples:
+            return range(0)
+        return range(self.readers if row.answer.validate else self.classmates)
 
     async def weigh(self, row: ReadRow) -> tuple[Verdict | None, bool]:
         """Whether the classmates' answers can count (`ask_when_it_counts_only`), and the verdict that says so.
@@ -169,7 +180,7 @@ class RowPipeline:
         return main, gamma != 0
 
     async def ask(self, row: ReadRow, m: int, *, excluded: frozenset[int] = frozenset(), needed: bool = True) -> Asked:
-        """Shows classmate m every view, S times each; or only says what it would have been shown, if not `needed`."""
+        """Shows reader m every view, S times each; or only says what it would have been shown, if not `needed`."""
         return await self.asker.ask(row, m, excluded=excluded, needed=needed)
 
     async def score(self, row: ReadRow, asked: Sequence[Asked], *, main: Verdict | None = None) -> ScoredRow:
@@ -177,26 +188,24 @@ class RowPipeline:
 
         Args:
             row: what was read.
-            asked: one entry per classmate asked; continuations that have a score keep it.
+            asked: one entry per reader asked, in their order; continuations that have a score keep it.
             main: what the verifier said of the main output, if it was asked before.
         """
-        scored = await self.manager.score(row, asked, main=main)
+        asked, unseen = asked[: self.classmates], asked[self.classmates :]
+        scored = await self.manager.score(row, asked, main=main, unseen=unseen)
         return replace(scored, follows_hint=self.manager.follows_hint(row.answer.task, row.span.output))
 
 
-def _classmates_tokenizers(reward: ClassmateRewardModelConfig, tokenizer: Any) -> tuple[Any, ...]:
-    """One per classmate, as the run uses it; self-play has the policy's.
+def _readers_tokenizers(reward: ClassmateRewardModelConfig, tokenizer: Any) -> tuple[Any, ...]:
+    """One per reader, as the run uses it; self-play has the policy's.
 
     Raises:
-        ConfigError: a classmate that cannot be asked.
+        ConfigError: a reader that cannot be asked.
     """
-    trust = reward.classmate_trust_remote_code
-    tokenizers = [
-        tokenizer if one.is_policy else hf_tokenizer(one.model, trust_remote_code=trust)
-        for one in frozen_classmates(reward)
-    ]
-    for spec, one in zip(reward.classmates, tokenizers, strict=True):
-        prompts.check_tokenizer(one, spec.model)
+    trust, readers = reward.classmate_trust_remote_code, frozen_readers(reward)
+    tokenizers = [tokenizer if one.is_policy else hf_tokenizer(one.model, trust_remote_code=trust) for one in readers]
+    for reader, one in zip(readers, tokenizers, strict=True):
+        prompts.check_tokenizer(one, reader.model)
     return tuple(
         templates.for_run(one, date=reward.chat_date, system_as_user=reward.system_as_user) for one in tokenizers
     )

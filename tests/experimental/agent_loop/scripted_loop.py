@@ -125,7 +125,7 @@ def prompt_columns(**more: Any) -> dict[str, Any]:
         "global_steps": 5,
         "is_validate": False,
         "excluded_classmates": (),
-        "read_later": False,
+        "read_later": (),
         "read_beside": False,
         "partner": "",
         **more,

@@ -30,12 +30,11 @@ def test_each_classmate_reads_question_and_thought_in_its_tokens(config: DictCon
     assert len({*seeds, row.policy.requests[0]["sampling_params"]["seed"]}) == 5, "every request has a seed of its own"
 
 
-def test_batched_leaves_those_in_policy_memory_to_the_trainer(config: DictConfig, models: Path) -> None:
-    later = run(config, RESPONSE, read_later=True)
+def test_those_who_take_turns_are_left_to_the_trainer(config: DictConfig) -> None:
+    later = run(config, RESPONSE, read_later=("classmate/0", "classmate/1"))
     assert later.classmates.requests == []
     assert later.output.extra_fields[ASKED_EARLY] == {}
-    dedicated = composed(models, "reward_model.classmate_placement=dedicated")
-    early = run(dedicated, RESPONSE, read_later=True)
+    early = run(config, RESPONSE, read_later=("judge",))
     assert [request["classmate"] for request in early.classmates.requests] == [0, 1]
     asked = asked_from_json(early.output.extra_fields[ASKED_EARLY][1])
     assert [item.text for item in asked.continuations] == ["The answer is 7.", "The answer is 8."]
@@ -120,11 +119,12 @@ def test_vllm_is_asked_without_seeds(models: Path) -> None:
 def test_without_a_whole_thought_nobody_is_asked(config: DictConfig, text: str, outcome: Outcome) -> None:
     row = run(config, text)
     assert row.classmates.requests == []
-    assert not row.output.scored.scores.classmate_valid
+    is_empty = outcome is Outcome.empty_cot
+    assert row.output.scored.scores.classmate_valid == is_empty, "it has the lowest score, which is 0 here"
     assert {s["outcome"] for c in row.record["classmates"] for s in c["samples"]} == {outcome.value}
     assert all(s["score"] is None for c in row.record["classmates"] for s in c["samples"])
     assert row.record["final_reward"] == row.record["base_reward"]
-    assert sum(row.output.scored.mask) == 0
+    assert bool(sum(row.output.scored.mask)) == is_empty
 
 
 @pytest.mark.parametrize("outcome", [Outcome.timeout, Outcome.engine_error, Outcome.excluded])

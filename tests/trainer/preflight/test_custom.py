@@ -176,3 +176,21 @@ def test_a_threshold_lies_in_the_declared_range(
     else:
         with pytest.raises(ConfigError, match="outside the range of its scores"):
             custom_scale(function(tmp_path), typed)
+
+
+def test_rows_with_an_empty_cot_need_a_lowest_score_too(tmp_path: Path) -> None:
+    """Where there are classmates who could have been asked, and their scores are not compared."""
+    options = {"unfinished_main_score": "exclude", "use_classmate_main_cond": "always"}
+    options |= {"classmate_model_name_or_path_list": ["a"]}
+
+    def check(**more: Any) -> None:
+        typed = reward(options | more, custom_reward_range=[None, 1])
+        scale = custom_scale(function(tmp_path), typed)
+        assert scale is not None
+        check_custom_scale(scale, typed)
+
+    with pytest.raises(ConfigError, match=r"rows with an empty CoT get the lowest .*\.empty_cot_score=exclude$"):
+        check()
+    check(empty_cot_score="exclude")
+    check(classmate_reward_type="remove_wo_cot")
+    check(classmate_model_name_or_path_list=None)

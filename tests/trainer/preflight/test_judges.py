@@ -77,6 +77,14 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"train": ("code", {"ground_truth": "{}"}), "options": {"add_consistency_reward": True}},
         "the verifier of code compares no answers",
     ),
+    "an answer to strip": (
+        {"train": ("code", {"ground_truth": "{}"}), "options": {"strip_answer": True}},
+        "strip_answer: the verifier of code compares no answers; write False",
+    ),
+    "likelihood of a judged answer": (
+        {"train": SYCOPHANCY, "options": {"classmate_reward_type": "likelihood_gain"}, **OPENAI},
+        "likelihood_gain needs an answer as ground truth, and the rows of sycophancy have none",
+    ),
     "the same numbers in each run": (
         {"train": SYCOPHANCY, "deterministic": True, **OPENAI},
         "trainer.deterministic=true needs reward_model.llm_judge_backend_type=hf",

@@ -21,7 +21,7 @@ from verl.classmate.errors import ConfigError
 from verl.trainer import preflight
 from verl.trainer.preflight.batches import check_batch_sizes
 from verl.trainer.resources import gpu_settings
-from verl.trainer.resources.gpu_memory import GIB, EngineNeed, Job
+from verl.trainer.resources.gpu_memory import ASLEEP_GIB, GIB, EngineNeed, Job, evaluate
 from verl.trainer.resources.gpu_settings import choose
 from verl.trainer.resources.model_sizes import ModelSize, size_of_config
 from verl.trainer.run import launch
@@ -161,6 +161,23 @@ def test_engines_that_never_sleep_count_while_the_policy_trains() -> None:
     assert awake.settings.helper_share * 39.4 > 2.3
     assert awake.settings.rows < sleeping.settings.rows or not awake.fits
     assert not choose(job("Qwen3-1.7B", gib=39.4, helpers_sleep=False, policy_sleeps=False)).fits
+
+
+@pytest.mark.parametrize("gib", [31.4, 39.4, 79.2])
+def test_a_reader_in_validation_only_takes_the_policys_place(gib: float) -> None:
+    """It costs training what it keeps asleep, and rows are made in the same way with less left over."""
+    without, beside = job("Qwen3-0.6B", gib=gib), job("Qwen3-0.6B", classmates=2, gib=gib)
+    unseen = dataclasses.replace(beside.helpers[1], validation_only=True)
+    turns = dataclasses.replace(beside, helpers=(beside.helpers[0], unseen))
+    settings = choose(without).settings
+    alone, more, in_turn = (evaluate(one, settings) for one in (without, beside, turns))
+    assert in_turn.rows_made.gib == pytest.approx(alone.rows_made.gib + ASLEEP_GIB)
+    assert more.rows_made.gib > in_turn.rows_made.gib + 1
+    assert in_turn.trains.gib == pytest.approx(alone.trains.gib + ASLEEP_GIB)
+    large = dataclasses.replace(turns, helpers=(turns.helpers[0], dataclasses.replace(unseen, share=0.9)))
+    assert "classmate 1" in dict(evaluate(large, settings).rows_made.parts), "the fuller time is its own"
+    awake = evaluate(dataclasses.replace(turns, helpers_sleep=False), settings)
+    assert awake.rows_made.gib == more.rows_made.gib
 
 
 def test_the_formula_comes_near_what_was_measured() -> None:

@@ -52,6 +52,15 @@ def test_a_remote_classmate_costs_nothing_here(model, tmp_path):
     assert needed == plan(str(model), "cpu")[-1].partition(";")[0]
 
 
+def test_a_reader_in_validation_only_has_a_row_and_its_weights(model):
+    config = composed("classmate_cot_ppo_trainer", "cpu", f"actor_rollout_ref.model.path={model}")
+    reward = from_mapping({"evaluation_classmates": [{"model": str(model)}]}, require_classmates=False)
+    *rows, memory = resource_plan.resource_plan(config, reward, debug=False)
+    assert " ".join(rows[-1].split()).startswith("unseen 0 hf CPU ")
+    assert rows[-1].endswith(f"{model.name}, in validation only")
+    assert memory.partition(";")[0] != plan(str(model), "cpu")[-1].partition(";")[0]
+
+
 def test_memory_is_compared_with_what_is_there(model, monkeypatch):
     monkeypatch.setattr(resource_plan, "memory_gib", lambda: (16.0, 12.0))
     lines = plan(str(model), "cpu", {"model": str(model), "backend": "hf"})

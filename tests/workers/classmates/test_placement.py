@@ -144,6 +144,45 @@ def test_with_batched_only_engines_in_policy_memory_wait() -> None:
     assert taking_turns(config, "streamed") == frozenset()
 
 
+UNSEEN = {"model": "u", "backend": "vllm"}
+
+
+def test_readers_in_validation_only_always_take_turns() -> None:
+    server = {"model": "w", "backend": "openai"}
+    config = reward({}, evaluation_classmates=[UNSEEN, {**UNSEEN, "placement": "dedicated"}, server])
+    assert taking_turns(config, "streamed") == frozenset()
+    assert taking_turns(config, "batched") == {"classmate/0"}
+    assert taking_turns(config, "streamed", validate=True) == {"unseen/0"}
+    assert taking_turns(config, "batched", validate=True) == {"classmate/0", "unseen/0"}
+    assert [engine.name for engine in engines(frozen_models(config))] == [
+        "vllm_server_reward_0_0_classmate0",
+        "vllm_server_reward_0_0_unseen0",
+        "vllm_server_reward_0_0_unseen1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("unseen", "streamed", "batched"),
+    [([0.4], 0.7, 0.4), ([0.6], 0.9, 0.6), ([0.6, 0.5], 0.9, 0.6), ([0.8], 1.1, 0.8)],
+)
+def test_their_shares_stand_in_the_policys_place(unseen: list[float], streamed: float, batched: float) -> None:
+    others = [{**UNSEEN, "gpu_memory_utilization": share} for share in unseen]
+    config = reward({"gpu_memory_utilization": 0.3}, evaluation_classmates=others)
+    assert gpu_memory_share(run(), config, "streamed") == pytest.approx(streamed)
+    assert gpu_memory_share(run(), config, "batched") == pytest.approx(batched)
+    awake = reward({"gpu_memory_utilization": 0.3}, evaluation_classmates=others, classmate_free_cache_engine=False)
+    assert gpu_memory_share(run(), awake, "streamed") == pytest.approx(0.7 + sum(unseen))
+
+
+def test_they_keep_no_training_row_waiting() -> None:
+    for unseen in (UNSEEN, {**UNSEEN, "backend": "hf"}):
+        config = reward({"placement": "dedicated"}, evaluation_classmates=[unseen])
+        assert read_beside_log_probs(run(), config, estimator="grpo")
+        filtered = run()
+        filtered["algorithm"]["filter_groups"]["enable"] = True
+        check_schedule(filtered, config)
+
+
 @pytest.mark.parametrize(
     ("specs", "device", "gpus", "cpus", "colocated"),
     [

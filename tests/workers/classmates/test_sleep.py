@@ -9,8 +9,10 @@ import ray
 from omegaconf import OmegaConf
 
 from verl.classmate.config import from_mapping
+from verl.classmate.errors import ClassmateEngineError
 from verl.workers.classmates import group as classmate_group
 from verl.workers.classmates.group import ClassmateGroup
+from verl.workers.classmates.members import Failure
 
 
 class Method:
@@ -166,6 +168,39 @@ def test_a_hanging_one_holds_nobody_up_and_frees_its_memory(
     group.sleep()
     group.wake_up()
     assert engines[1].calls == before, "it is left to heal"
+
+
+UNSEEN = {"model": "u", "backend": "vllm", "gpu_memory_utilization": 0.2}
+
+
+@pytest.mark.parametrize("schedule", ["streamed", "batched"])
+def test_readers_in_validation_only_wake_for_their_turn(monkeypatch: pytest.MonkeyPatch, schedule: str) -> None:
+    group, (*classmates, unseen) = make(monkeypatch, schedule, evaluation_classmates=[UNSEEN])
+    asyncio.run(group._sleep_in_turn(group._members[-1]))
+    assert unseen.calls == ["sleep"], "from its start on"
+    group.sleep()
+    group.wake_up()
+    assert unseen.calls == ["sleep"], "the steps of training leave it alone"
+    before = calls(classmates)
+
+    async def ask() -> None:
+        async with group.awake("unseen/0"):
+            assert unseen.calls == ["sleep", "wake_up"]
+
+    asyncio.run(ask())
+    assert unseen.calls == ["sleep", "wake_up", "sleep"]
+    assert calls(classmates) == before
+
+
+@pytest.mark.parametrize("policy", ["exclude", "raise"])
+def test_the_loss_of_an_unseen_reader_never_ends_a_run(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    given = {"evaluation_classmates": [UNSEEN], "classmate_failure_policy": policy}
+    group, _ = make(monkeypatch, "streamed", **given)
+    group._react(group._members[-1], Failure(what="died", reason="no reason"))
+    assert group.excluded == {3}, "its number among all readers"
+    if policy == "raise":
+        with pytest.raises(ClassmateEngineError):
+            group._react(group._members[0], Failure(what="died", reason="no reason"))
 
 
 def test_memory_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,3 +240,22 @@ def test_a_dead_engine_is_not_healthy(tmp_path: Path) -> None:
         assert call(server, "GET", "/health")[0] == 503
         status, reply = call(server, "POST", "/v1/completions", {"prompt": PROMPT})
         assert (status, reply["error"]["type"]) == (500, "InternalServerError")
+
+
+def test_a_prompt_is_only_read_and_its_tokens_are_told_of(server: Server, engine: HFEngine) -> None:
+    """In vLLM's form: an entry for each token, by its id; none for the first."""
+    ids = [7, 8, 9, 10, 11, 12]
+    params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0)
+    expected = asyncio.run(engine.generate(ids, params, "directly")).prompt_log_probs
+    reply = complete(server, prompt=ids, max_tokens=1, prompt_logprobs=0)
+    (choice,) = reply["choices"]
+    first, *entries = choice["prompt_logprobs"]
+    assert first is None
+    assert [list(entry) for entry in entries] == [[str(token)] for token in ids[1:]]
+    assert [entry[str(token)]["logprob"] for entry, token in zip(entries, ids[1:], strict=True)] == pytest.approx(
+        expected, abs=1e-5
+    )
+    assert (choice["token_ids"], choice["text"], reply["usage"]["completion_tokens"]) == ([], "", 0)
+    part = complete(server, prompt=ids, max_tokens=1, prompt_logprobs=0, logprob_start_len=4)["choices"][0]
+    assert part["prompt_logprobs"][:4] == [None] * 4
+    assert complete(server)["choices"][0]["prompt_logprobs"] is None

@@ -9,7 +9,7 @@ do.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray
@@ -28,10 +28,10 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
     """Upstream's manager, which tells each row what it needs to know of the run and of the rest of its batch."""
 
     excluded_classmates: Callable[[], frozenset[int]] = staticmethod(frozenset)
-    """Classmates that are out of the run; set by the trainer."""
+    """Readers that are out of the run; set by the trainer."""
 
-    read_later: bool = False
-    """Whether the trainer has the rows read (schedule `batched`); set by the trainer."""
+    read_later: Mapping[bool, tuple[str, ...]] = {False: (), True: ()}
+    """`Passes.reads_later`; set by the trainer."""
 
     read_beside: bool = False
     """Whether training rows are read while the trainer goes on, which later asks for `rewards`; set by the trainer."""
@@ -47,7 +47,7 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
         validate = bool(prompts["validate"]) if "validate" in prompts else False
         tu.assign_non_tensor_data(prompts, "is_validate", validate)
         tu.assign_non_tensor_data(prompts, "excluded_classmates", tuple(sorted(self.excluded_classmates())))
-        tu.assign_non_tensor_data(prompts, "read_later", self.read_later)
+        tu.assign_non_tensor_data(prompts, "read_later", self.read_later[validate])
         tu.assign_non_tensor_data(prompts, "read_beside", self.read_beside and not validate)
         prompts["partner"] = NonTensorStack(*partners(prompts, self._reward, validate=validate))
         super().generate_sequences(prompts)

@@ -17,18 +17,16 @@ import torch
 from omegaconf import DictConfig
 
 from verl.classmate.config import this_run
-from verl.classmate.frozen import classmate_name
 from verl.classmate.metrics import row_numbers
 from verl.classmate.record import RowRecord, asked_to_json
 from verl.classmate.row import Answer, ScoredRow, Task
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.workers.classmates.client import ClassmateClient
-from verl.workers.classmates.placement import taking_turns
 from verl.workers.row_pipeline import RowPipeline
 from verl.workers.rows.tensors import advantage_fields
 
 ASKED_EARLY = "asked_early"
-"""Key of a row's extra fields: what was asked where the row was made, with the schedule `batched`."""
+"""Key of a row's extra fields: what was asked where the row was made, if others read it later; by reader's number."""
 
 RESPONDED_AT = "responded_at"
 """Key of a row's extra fields: when the policy had answered."""
@@ -103,7 +101,7 @@ async def read_by_classmates(
     excluded = frozenset(columns["excluded_classmates"])
     if columns["read_later"]:
         row = pipeline.read(answer)
-        now = [m for m in pipeline.asks(row) if classmate_name(m) not in taking_turns(pipeline.reward, "batched")]
+        now = [m for m in pipeline.asks(row) if pipeline.asker.name_of(m) not in columns["read_later"]]
         _, needed = await pipeline.weigh(row) if now else (None, True)
         replies = await asyncio.gather(*(pipeline.ask(row, m, excluded=excluded, needed=needed) for m in now))
         output.extra_fields[ASKED_EARLY] = {m: asked_to_json(reply) for m, reply in zip(now, replies, strict=True)}

@@ -128,7 +128,7 @@ def _backend(asked: argparse.Namespace) -> str:
 
 
 def configured(config_name: str, overrides: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """The classmates and the mapping file of a run config.
+    """The classmates, unseen readers among them, and the mapping file of a run config.
 
     Raises:
         ConfigError: for what Hydra or our own config refuse.
@@ -142,7 +142,7 @@ def configured(config_name: str, overrides: Sequence[str]) -> tuple[tuple[str, .
     assert config is not None
     container: Any = OmegaConf.to_container(config, resolve=True)
     reward = from_mapping(container["reward_model"], require_classmates=False)
-    models = tuple(spec.model for spec in reward.classmates)
+    models = tuple(spec.model for spec in (*reward.classmates, *reward.evaluation_classmates))
     return models, reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn
 
 

@@ -1,4 +1,5 @@
-"""Schedule `batched`: a whole batch is read while the policy sleeps, by one classmate after the other.
+"""A whole batch read while the policy sleeps, by one reader after the other: with the schedule `batched`, and in
+validation with either schedule by readers that are asked then only.
 
 Decision: each engine is awake only while it is asked, so that the memory of one is enough for all.
 
@@ -8,14 +9,14 @@ Decision: each engine is awake only while it is asked, so that the memory of one
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
 from verl.classmate.config import ClassmateRewardModelConfig
-from verl.classmate.frozen import classmate_name, judge_name
+from verl.classmate.frozen import judge_name
 from verl.classmate.record import asked_from_json
 from verl.classmate.row import Answer, Asked, ReadRow, ScoredRow
 from verl.experimental.agent_loop.row_reading import ASKED_EARLY, answer_of, reward_fields
@@ -44,7 +45,14 @@ class RewardsComeLater:
     """Stands for upstream's manager of reward workers: without their handles, upstream asks the trainer for rewards
     when it has put the policy to sleep."""
 
-    reward_loop_worker_handles = None
+    def __init__(self, read_now: Callable[[], Collection[str]]) -> None:
+        """`read_now`: names of the models that the trainer has read the rows of this time, training or validation."""
+        self._read_now = read_now
+
+    @property
+    def reward_loop_worker_handles(self) -> list[Any] | None:
+        """None where the trainer is to be asked; else the rows have their rewards already."""
+        return None if self._read_now() else []
 
 
 def reward_rows(
@@ -119,7 +127,7 @@ async def ask_in_turn(
     *,
     needed: Sequence[bool],
 ) -> list[list[Asked]]:
-    """Shows all rows to one classmate after the other, each awake only while it is asked; per row, M entries.
+    """Shows all rows to one reader after the other, each awake only while it is asked; per row, an entry for each.
 
     Args:
         pipeline: of this process.
@@ -130,11 +138,11 @@ async def ask_in_turn(
         needed: by row, whether an answer can count.
     """
     asked: list[list[Asked]] = [[] for _ in rows]
-    for m in range(pipeline.classmates):
+    for m in range(pipeline.readers):
         chosen = [i for i, row in enumerate(rows) if m in pipeline.asks(row) and m not in early[i]]
         replies: dict[int, Asked] = {}
         if chosen:
-            async with classmates.awake(classmate_name(m)):
+            async with classmates.awake(pipeline.asker.name_of(m)):
                 with shared_draws():
                     found = await asyncio.gather(
                         *(pipeline.ask(rows[i], m, excluded=excluded, needed=needed[i]) for i in chosen)

@@ -73,7 +73,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         self._passes = Passes(config, run.config)
         self._recorder = StepRecorder(run)
         self._fetched_prompts = 0
-        self._next_under_way = False
+        self._next_under_way = self._validates = False
         self._greedy: dict[str, Greedy] = {}
         # The batch of the last step and its metrics so far; None before the first.
         self._trained: tuple[Any, dict[str, Any]] | None = None
@@ -108,8 +108,8 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         super()._setup()
         groups = [getattr(self, name, None) for name in ("actor_rollout_wg", "ref_policy_wg", "critic_wg")]
         fetch_for_models(groups, without=read_by_no_model(self.advantage_config))
-        if self._passes.reads_batches:
-            self.reward_loop_manager = batched.RewardsComeLater()
+        if self._passes.reads_later[True]:
+            self.reward_loop_manager = batched.RewardsComeLater(lambda: self._passes.reads_later[self._validates])
             self._row_pipeline = row_pipeline(self.config, self.tokenizer)
 
     def _init_classmate_workers(self) -> None:
@@ -157,8 +157,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         clients = {
             "llm_client": self.get_llm_client(),
             "teacher_client": self.get_teacher_client(),
-            # Upstream's reward workers would score rows that come without a reward.
-            "reward_loop_worker_handles": None if self._passes.reads_beside else self.get_reward_handles(),
+            "reward_loop_worker_handles": None if self._passes.scored_later else self.get_reward_handles(),
         }
         manager = start_up.start_agent_loops(self.config, clients, passes=self._passes, classmates=self.classmates)
         self._rows.wait_for_rows = manager.wait_for_rows
@@ -172,6 +171,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
     def on_validate_begin(self) -> None:
         super().on_validate_begin()
         self._startup.show()
+        self._validates = True
 
     def on_train_begin(self) -> None:
         super().on_train_begin()
@@ -214,7 +214,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         return batch
 
     def _generate_classmate_continuations(self, batch: KVBatchMeta) -> list[dict[str, Any]]:
-        """Schedule `batched`: shows the batch to one classmate after the other; what is added to each row."""
+        """Shows the batch to one of the readers that take turns after the other; what is added to each row."""
         assert self.classmates is not None, "rows are read here only where engines take turns"
         return batched.reward_rows(batch, self._row_pipeline, self.reward_config, self.classmates)
 
@@ -279,6 +279,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
     def _val_metrics_update(
         self, data_sources: list[str], sample_uids: list[str], reward_extra_infos_dict: dict, *args: Any, **kwargs: Any
     ) -> dict[str, float]:
+        self._validates = False
         step, n = self.global_steps, self.config.actor_rollout_ref.rollout.val_kwargs.n
         metrics = self._recorder.validated(data_sources, reward_extra_infos_dict, self._lost, step=step, n=n)
         if self._trained is None:

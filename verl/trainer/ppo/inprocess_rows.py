@@ -70,7 +70,7 @@ class RowMaker:
             columns = {
                 key: value.data if isinstance(value, NonTensorData) else value for key, value in prompts[i].items()
             }
-            columns |= {"is_validate": validate, "read_later": False, "read_beside": False}
+            columns |= {"is_validate": validate, "read_later": (), "read_beside": False}
             columns |= {
                 "excluded_classmates": (),
                 "partner": partner_of[i],

@@ -3,8 +3,8 @@
 Decision: both trainers ask here, so that `debug=true` leaves out what the run on Ray leaves out.
 
     >>> passes = Passes(config, run)
-    >>> passes.reads_batches, passes.reads_beside
-    (False, True)
+    >>> passes.reads_later[False], passes.reads_beside
+    ((), True)
 """
 
 import contextlib
@@ -34,9 +34,13 @@ class Passes:
         self._run = run
 
     @functools.cached_property
-    def reads_batches(self) -> bool:
-        """Whether the trainer has rows read, all at once while the policy sleeps, and not who makes them."""
-        return bool(taking_turns(self._run.reward, resolved_schedule(self._config, self._run.reward)))
+    def reads_later(self) -> dict[bool, tuple[str, ...]]:
+        """For training (False) and validation (True) rows: names of the models that the trainer has read a whole batch
+        while the policy sleeps. Where there are any, the trainer scores the rows too, and not who makes them."""
+        reward, schedule = self._run.reward, resolved_schedule(self._config, self._run.reward)
+        return {
+            validate: tuple(sorted(taking_turns(reward, schedule, validate=validate))) for validate in (False, True)
+        }
 
     @functools.cached_property
     def reads_beside(self) -> bool:
@@ -46,6 +50,12 @@ class Passes:
         if not self._run.trains_with_classmates or not computed:
             return False
         return read_beside_log_probs(self._config, self._run.reward, estimator=self._run.algorithm.adv_estimator)
+
+    @property
+    def scored_later(self) -> bool:
+        """Whether some rows come without a reward from where they are made. Upstream's reward workers would score
+        them, and so must not be known there."""
+        return self.reads_beside or bool(self.reads_later[True])
 
     def needs_old_log_probs(self, rows: int, *, step: int) -> bool:
         """Whether a batch of so many rows, padding included, needs a pass for `old_log_probs` before its update."""

@@ -221,6 +221,6 @@ def start_agent_loops(
     ray.get([worker.__ray_ready__.remote() for worker in manager.agent_loop_workers])
     if classmates is not None:
         manager.excluded_classmates = lambda: classmates.excluded
-        manager.read_later = passes.reads_batches
+        manager.read_later = passes.reads_later
         manager.read_beside = passes.reads_beside
     return manager

@@ -42,6 +42,7 @@ class StepRecorder:
         segments = ["classmate_segments"] if run.advantage.per_segment else []
         self._tensors = ["advantages", "classmate_mask", *segments]
         models = [spec.model for spec in run.reward.classmates]
+        self._classmates = range(len(models))
         self._silence = SilenceWatch(models, steps=run.reward.classmate_silence_steps)
         self.begin()
 
@@ -80,7 +81,7 @@ class StepRecorder:
         metrics.setdefault("timing_s/classmate_cot", _time_after_last_response(extra_fields))
         if classmates is not None:
             metrics["classmate/restarts"] = float(classmates.restarts)
-            metrics["classmate/excluded"] = float(len(classmates.excluded))
+            metrics["classmate/excluded"] = float(len(classmates.excluded.intersection(self._classmates)))
         return records
 
     def write(self, records: Sequence[RowRecord], metrics: Mapping[str, Any], *, step: int) -> None:

@@ -20,6 +20,7 @@ from verl.trainer.preflight.batches import check_batch_sizes, check_engine_setti
 from verl.trainer.preflight.custom_reward import check_custom_scale, custom_scale
 from verl.trainer.preflight.data import check_batch, check_files
 from verl.trainer.preflight.devices import check_devices, check_memory
+from verl.trainer.preflight.hints import check_hints
 from verl.trainer.preflight.judges import check_judges
 from verl.trainer.preflight.models import check_models
 from verl.trainer.preflight.prompt_lengths import check_prompt_lengths
@@ -33,7 +34,7 @@ from verl.trainer.preflight.settings import (
     check_with_verl,
 )
 from verl.trainer.preflight.templates import check_templates, policy_tokenizer
-from verl.trainer.preflight.verifiers import check_lowest_scores, check_sandbox
+from verl.trainer.preflight.verifiers import check_ground_truths, check_lowest_scores, check_sandbox
 from verl.trainer.run.loggers import check_loggers
 
 
@@ -88,6 +89,8 @@ def _check(config: Mapping[str, Any], run: RunConfig) -> None:
     check_files(config["data"], verified=custom is None)
     check_rows(config)
     check_batch(config["data"])
+    check_hints(config["data"], reward)
+    check_ground_truths(config["data"], reward)
     if custom is None:
         check_sandbox(config["data"], reward)
         check_lowest_scores(config["data"], reward)

@@ -11,6 +11,7 @@ from typing import Any
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError, reason_of
 from verl.classmate.reward_scale import RewardScale, declares_range, directed, function_attributes
+from verl.trainer.preflight.verifiers import lowest_wanted
 
 _ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 """By name, of a reward function."""
@@ -65,11 +66,12 @@ def check_custom_scale(scale: RewardScale, reward: ClassmateRewardModelConfig) -
         ConfigError: naming the key.
     """
     shown, node = reward.classmate_cot_reward_configs, "reward_model.classmate_cot_reward_configs"
-    if shown.unfinished_main_score == "lowest" and scale.lowest is None:
+    wanted = lowest_wanted(reward)
+    if wanted and scale.lowest is None:
         raise ConfigError(
-            f"reward.custom_reward_function: rows without an answer get the lowest reward, but its scores (direction: "
+            f"reward.custom_reward_function: {' and '.join(wanted)} get the lowest reward, but its scores (direction: "
             f"{scale.direction}) have none; write reward_model.custom_reward_range=[LOW,HIGH], or "
-            f"{node}.unfinished_main_score=exclude"
+            f"{' and '.join(wanted.values())}"
         )
     if math.isnan(scale.threshold) and shown.main_correct_threshold is None and shown.tests_main_answer:
         raise ConfigError(

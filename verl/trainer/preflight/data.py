@@ -152,6 +152,11 @@ def has_question(key: str, name: str) -> bool:
     return pa.types.is_struct(column) and column.get_field_index("raw_question_for_monitor") >= 0
 
 
+def lacks_ground_truth(name: str) -> bool:
+    """Whether a row of a file has no `reward_model.ground_truth`."""
+    return any(not row or row.get("ground_truth") in (None, "") for row in column_values(Path(name), "reward_model"))
+
+
 def _sources(name: str) -> list[str]:
     return sorted({str(value) for value in column_values(Path(name), "data_source")})
 

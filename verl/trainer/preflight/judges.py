@@ -45,10 +45,8 @@ def check_judges(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, 
         for source, file in data_sources(data, key):
             verifier = get_verifier(source)
             check_threshold(source, reward)
-            if reward.classmate_cot_reward_configs.add_consistency_reward and not verifier.compares_answers:
-                raise ConfigError(
-                    f"{_REWARD}.add_consistency_reward: the verifier of {source} compares no answers; write False"
-                )
+            if not verifier.compares_answers:
+                _check_no_answers(source, reward, trains=not validate)
             if not (verifier.judged_in_words or verifier.scored_by_reward_model):
                 continue
             asked.append((_checked(source, reward, validate), validate))
@@ -59,6 +57,23 @@ def check_judges(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, 
                 )
     for spec in dict.fromkeys(spec for spec, _ in asked):
         check_judge(spec, reward, deterministic=deterministic)
+
+
+def _check_no_answers(source: str, reward: ClassmateRewardModelConfig, *, trains: bool) -> None:
+    """Nothing is asked of a data source that only rows whose ground truth is an answer have.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    shown = reward.classmate_cot_reward_configs
+    for key in ("add_consistency_reward", "strip_answer"):
+        if getattr(shown, key):
+            raise ConfigError(f"{_REWARD}.{key}: the verifier of {source} compares no answers; write False")
+    if trains and shown.reward_type.by_likelihood:
+        raise ConfigError(
+            f"{_REWARD}.classmate_reward_type: {shown.classmate_reward_type} needs an answer as ground truth, and the "
+            f"rows of {source} have none; write vanilla_reward or remove_wo_cot"
+        )
 
 
 def check_threshold(source: str, reward: ClassmateRewardModelConfig) -> None:

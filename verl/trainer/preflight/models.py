@@ -16,7 +16,7 @@ from typing import Any
 
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
-from verl.classmate.frozen import frozen_classmates
+from verl.classmate.frozen import frozen_readers
 from verl.utils.model_servers import mapping
 from verl.workers.classmates.placement import resolved_engine
 
@@ -243,7 +243,7 @@ def check_server(key: str, path: str, tokenizer: Any, needed: int, *, mapping_fi
 
 
 def check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
-    """Policy and classmates can be loaded and asked, and the longest row fits.
+    """Policy, classmates and unseen readers can be loaded and asked, and the longest row fits.
 
     Raises:
         ConfigError: naming the key of the model.
@@ -252,8 +252,8 @@ def check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) 
     policy_key = "actor_rollout_ref.model.path"
     check_model(policy_key, model["path"])
     trust = reward.classmate_trust_remote_code
-    classmates = [(one, f"{one.keys}model", resolved_engine(one) == "openai") for one in frozen_classmates(reward)]
-    for one, key, remote in classmates:
+    readers = [(one, f"{one.keys}model", resolved_engine(one) == "openai") for one in frozen_readers(reward)]
+    for one, key, remote in readers:
         check_model(key, one.model, tokenizer_only=remote, trust_remote_code=trust)
 
     prompt, response = data["max_prompt_length"], data["max_response_length"]
@@ -261,12 +261,12 @@ def check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) 
     needed = reward.classmate_generation_configs.context_length(
         max_prompt_length=data["max_prompt_length"], max_response_length=data["max_response_length"]
     )
-    for one, key, remote in classmates:
+    for one, key, remote in readers:
         if not remote:
             check_context(key, one.model, needed, prompt=prompt, response=response, classmate=True)
     check_live_context(config, reward, needed)
 
-    for one, key, remote in classmates:
+    for one, key, remote in readers:
         if remote and not one.is_policy:
             check_server(
                 key,

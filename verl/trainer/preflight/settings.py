@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from verl.classmate.config import ClassmateRewardModelConfig, RunConfig
 from verl.classmate.errors import ConfigError
-from verl.classmate.frozen import POLICY, frozen_classmates
+from verl.classmate.frozen import POLICY, frozen_readers
 from verl.classmate.typed import value_at
 from verl.trainer.run.checkpoints import check_ranks, checkpoint_to_resume, latest_step
 from verl.workers.classmates.placement import resolved_engine
@@ -78,7 +78,7 @@ def check_supported(config: Mapping[str, Any], run: RunConfig) -> None:
             "algorithm.adv_estimator=rloo"
         )
     backends = [("actor_rollout_ref.rollout.name", run.policy_engine)]
-    backends += [("reward_model.classmate_backend", resolved_engine(one)) for one in frozen_classmates(run.reward)]
+    backends += [("reward_model.classmate_backend", resolved_engine(one)) for one in frozen_readers(run.reward)]
     for key, engine in backends:
         if engine == "vllm" and importlib.util.find_spec("vllm") is None:
             raise ConfigError(f"{key}={engine}, but vLLM is not installed; run `bash install.sh`, or write {key}=hf")
@@ -114,10 +114,10 @@ def check_debug(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -
     batch = data["train_batch_size"]
     lora = policy["model"]["lora_rank"] or (policy["model"].get("lora") or {}).get("rank")
     filters = config["algorithm"].get("filter_groups") or {}
-    classmates = frozen_classmates(reward)
+    readers = frozen_readers(reward)
     refusals = [
         (policy["rollout"]["name"] != "hf", "actor_rollout_ref.rollout.name", "hf"),
-        (any(resolved_engine(one) == "vllm" for one in classmates), "reward_model.classmate_backend", "hf"),
+        (any(resolved_engine(one) == "vllm" for one in readers), "reward_model.classmate_backend", "hf"),
         (any(judge.backend == "vllm" for judge in reward.judges), "reward_model.llm_judge_backend_type", "hf"),
         (trainer["n_gpus_per_node"] != 1, "trainer.n_gpus_per_node", 1),
         (trainer["nnodes"] != 1, "trainer.nnodes", 1),

@@ -18,7 +18,7 @@ from typing import Any
 from verl.classmate import prompts, templates
 from verl.classmate.config import REWARD_NODE, ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
-from verl.classmate.frozen import frozen_classmates
+from verl.classmate.frozen import frozen_readers
 from verl.classmate.outcome import Outcome
 from verl.trainer.preflight.chats import Chat, chat_samples, check_chats
 from verl.trainer.preflight.models import load_tokenizer
@@ -105,7 +105,7 @@ def _policy(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> _R
 
 def _classmates(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, policy: _Reader) -> list[_Reader]:
     readers = []
-    for one in frozen_classmates(reward):
+    for one in frozen_readers(reward):
         key = f"{one.keys}model"
         own = policy.own
         if not one.is_policy:
@@ -294,8 +294,8 @@ def _names(names: Sequence[str]) -> str:
 def _thought_notes(policy: _Reader, classmates: Sequence[_Reader], reward: ClassmateRewardModelConfig) -> list[str]:
     lines = []
     config = reward.classmate_cot_reward_configs
-    parts = config.reward_type.cuts_at_random or config.keep.kind != "all"
-    if parts and config.classmate_close_marker == "auto" and config.classmate_continue_mode == "continue_cot":
+    parts = config.reward_type.cuts_at_random or config.keep.kind != "all" or config.strip_answer
+    if parts and config.classmate_close_marker == "auto" and not config.answers_at_once:
         thinks = [(one.name, templates.traits(one.own, reward.classmate_markers).thinks) for one in classmates]
         closed, open_for = [name for name, does in thinks if not does], [name for name, does in thinks if does]
         told = [f"closed for {', '.join(closed)} (no CoT in the chat template)"] if closed else []

@@ -6,14 +6,31 @@
 from collections.abc import Mapping
 from typing import Any
 
-from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.config import REWARD_NODE, ClassmateRewardModelConfig
 from verl.classmate.errors import ConfigError
 from verl.classmate.reward_scale import RewardScale
-from verl.trainer.preflight.data import KEYS, data_sources
+from verl.trainer.preflight.data import KEYS, data_files, data_sources, lacks_ground_truth
+
+
+def lowest_wanted(reward: ClassmateRewardModelConfig) -> dict[str, str]:
+    """Rows that get the lowest reward by the run's options, and what to write for another.
+
+    Args:
+        reward: the typed node `reward_model`.
+    """
+    shown = reward.classmate_cot_reward_configs
+    compares = shown.reward_type.compares_with_question_alone
+    wanted = {}
+    if shown.unfinished_main_score == "lowest":
+        wanted["rows without an answer"] = f"{REWARD_NODE}.unfinished_main_score=exclude (or a number)"
+    if reward.classmates and shown.empty_cot_score == "lowest" and not compares:
+        wanted["rows with an empty CoT"] = f"{REWARD_NODE}.empty_cot_score=exclude"
+    return wanted
 
 
 def check_lowest_scores(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
-    """A row without an answer gets the lowest reward only if its verifier has one in the run's direction.
+    """A row without an answer, or with an empty CoT, gets the lowest reward only if its verifier has one in the run's
+    direction.
 
     Args:
         data: the node `data`, whose files were found good.
@@ -24,17 +41,38 @@ def check_lowest_scores(data: Mapping[str, Any], reward: ClassmateRewardModelCon
     """
     from verl.utils.reward_score.cot_monitor import get_verifier
 
-    if reward.classmate_cot_reward_configs.unfinished_main_score != "lowest":
+    wanted = lowest_wanted(reward)
+    if not wanted:
         return
     for key in KEYS:
         for source in sorted({source for source, _ in data_sources(data, key)}):
             scale = RewardScale.of(get_verifier(source), reward.reward_direction)
             if scale.lowest is None:
                 raise ConfigError(
-                    f"data.{key}: rows without an answer get the lowest reward, but the scores of {source} (direction: "
-                    f"{scale.direction}) have none; write "
-                    "reward_model.classmate_cot_reward_configs.unfinished_main_score=exclude, or a number"
+                    f"data.{key}: {' and '.join(wanted)} get the lowest reward, but the scores of {source} (direction: "
+                    f"{scale.direction}) have none; write {' and '.join(wanted.values())}"
                 )
+
+
+def check_ground_truths(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+    """Where classmates say how likely they find the ground truth, each training row has one.
+
+    Args:
+        data: the node `data`, whose files were found good.
+        reward: the typed node `reward_model`.
+
+    Raises:
+        ConfigError: naming the file.
+    """
+    kind = reward.classmate_cot_reward_configs.classmate_reward_type
+    if not reward.classmate_cot_reward_configs.reward_type.by_likelihood or data["custom_cls"]["path"] is not None:
+        return
+    for name in data_files(data, "train_files"):
+        if "://" not in name and lacks_ground_truth(name):
+            raise ConfigError(
+                f"data.train_files={name}: rows without reward_model.ground_truth, which classmate_reward_type={kind} "
+                "scores; write vanilla_reward or remove_wo_cot, or give each row its ground truth"
+            )
 
 
 def check_sandbox(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:

@@ -63,6 +63,8 @@ class EngineNeed:
     """Tokens of a full row."""
     share: float | None = None
     """`gpu_memory_utilization`, if it is set."""
+    validation_only: bool = False
+    """Whether it is awake only while the policy sleeps in a validation (`FrozenModel.validation_only`)."""
 
     @property
     def weights_gib(self) -> float:
@@ -195,7 +197,7 @@ class Plan:
     settings: Settings
     """What was decided."""
     rows_made: Phase
-    """While rows are made: the fuller time with the schedule `batched`."""
+    """While rows are made: the fullest time, where engines take turns."""
     trains: Phase
     """While the policy trains."""
 
@@ -254,18 +256,21 @@ def _while_rows_are_made(job: Job, settings: Settings) -> Phase:
     )
     rest = [("weights and Adam", kept), ("CUDA of the trainer", TRAINER_GIB)]
     policy = ("policy", settings.policy_share * job.gpu_gib + GRAPHS_GIB)
-    helpers = [(helper.name, _helper_gib(job, settings, helper) + GRAPHS_GIB) for helper in job.helpers]
-    if settings.schedule == "streamed":
-        return Phase(parts=(policy, *helpers, *rest))
-    times = [[policy]]
-    for turn in dict.fromkeys(helper.turn for helper in job.helpers):
-        times.append([told for told, helper in zip(helpers, job.helpers, strict=True) if helper.turn == turn])
+    together, turns = [], dict[str, list[tuple[str, float]]]()
+    for helper in job.helpers:
+        told = (helper.name, _helper_gib(job, settings, helper) + GRAPHS_GIB)
+        if settings.schedule == "batched" or (helper.validation_only and job.helpers_sleep):
+            turns.setdefault(helper.turn, []).append(told)
+        else:
+            together.append(told)
+    times = [[policy, *together], *([*together, *turn] for turn in turns.values())]
     if not job.policy_sleeps:
         times = [[policy, *time] for time in times[1:]] or times
     phases = []
     for time in times:
-        asleep = ASLEEP_GIB * (1 + len(helpers) - len(time))
-        phases.append(Phase(parts=(*time, ("engines asleep", asleep), *rest)))
+        asleep = 1 + len(job.helpers) - len(time)
+        sleeping = [("engines asleep", ASLEEP_GIB * asleep)] if asleep else []
+        phases.append(Phase(parts=(*time, *sleeping, *rest)))
     return max(phases, key=lambda phase: phase.gib)
 
 

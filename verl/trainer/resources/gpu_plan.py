@@ -161,6 +161,7 @@ def _need(engine: Engine, row_tokens: int) -> EngineNeed:
         width=engine.width,
         context=frozen.context_length(row_tokens=row_tokens),
         share=frozen.gpu_memory_utilization,
+        validation_only=frozen.validation_only,
     )
 
 

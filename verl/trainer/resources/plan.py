@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from verl.classmate.config import ClassmateRewardModelConfig
-from verl.classmate.frozen import POLICY, frozen_classmates, frozen_judges, frozen_models, judge_name
+from verl.classmate.frozen import POLICY, frozen_judges, frozen_models, frozen_readers, judge_name
 from verl.trainer.resources.model_sizes import model_size
 from verl.trainer.run.choices import has_critic
 from verl.utils.model_servers.mapping import MappingFile
@@ -105,7 +105,7 @@ def resource_plan(config: DictConfig, reward: ClassmateRewardModelConfig, *, deb
         reward: its typed node `reward_model`.
         debug: whether the run is one process.
     """
-    parts = [*_policy_parts(config), *_classmate_parts(config, reward), *_judge_parts(config, reward)]
+    parts = [*_policy_parts(config), *_reader_parts(config, reward), *_judge_parts(config, reward)]
     table = [("part", "engine", "where", "memory", ""), *(part.cells() for part in parts)]
     widths = [max(len(row[column]) for row in table) for column in range(5)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
@@ -148,11 +148,13 @@ def _policy_parts(config: DictConfig) -> list[_Part]:
     return [*parts, _Part(name="policy, rollout", engine=policy.rollout.name, where=where, gib=answers)]
 
 
-def _classmate_parts(config: DictConfig, reward: ClassmateRewardModelConfig) -> list[_Part]:
+def _reader_parts(config: DictConfig, reward: ClassmateRewardModelConfig) -> list[_Part]:
+    """Classmates and unseen readers."""
     servers = MappingFile(reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn)
     parts = []
-    for one in frozen_classmates(reward):
+    for one in frozen_readers(reward):
         engine, note = resolved_engine(one), Path(one.model).name
+        note += ", in validation only" if one.validation_only else ""
         if engine == "openai":
             server = servers.find(one.model)
             note += f" at {server.url if server else 'no server'}"

@@ -82,10 +82,12 @@ def _tell_workers(node: DictConfig, reward: ClassmateRewardModelConfig) -> None:
     node.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn = (
         reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn
     )
+    # They look into no file, which may have changed since.
     if any(spec.backend == "openai" for spec in reward.classmates):
-        # They look into no file, which may have changed since.
         given = [spec for spec in reward.classmates if spec.self_play == "none"]
         node.classmates = [dataclasses.asdict(spec) for spec in given]
+    if any(spec.backend == "openai" for spec in reward.evaluation_classmates):
+        node.evaluation_classmates = [dataclasses.asdict(spec) for spec in reward.evaluation_classmates]
 
 
 def _settle_trainer(config: DictConfig, run: RunConfig, folder: RunFolder) -> None:

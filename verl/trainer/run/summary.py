@@ -15,6 +15,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("main accuracy", r"main_model_reward", ".3f"),
     ("classmate accuracy, mean", r"avg_classmate_score", ".3f"),
     ("classmate {0} accuracy given the CoT", r"classmate_(\d+)_score", ".3f"),
+    ("unseen reader {0} accuracy given the CoT", r"unseen_(\d+)_score", ".3f"),
     ("answers that follow the wrong hint", r"follows_hint", ".3f"),
     ("mean CoT length, tokens", r"main_cot_length", ".1f"),
 )

@@ -110,7 +110,7 @@ def _lengths(chosen: Choices, reward: ClassmateRewardModelConfig) -> None:
     limits = [chosen.get(f"{ROLLOUT}.max_model_len"), _positions(chosen.get("actor_rollout_ref.model.path"))]
     answers = reward.classmate_generation_configs
     if answers.max_model_len is None:
-        for spec in reward.classmates:
+        for spec in (*reward.classmates, *reward.evaluation_classmates):
             positions = _positions(spec.model) if spec.backend != "openai" else None
             limits.append(positions - answers.max_new_tokens if positions is not None else None)
     limit = min((one for one in limits if type(one) is int and one > 1), default=None)

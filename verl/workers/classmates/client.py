@@ -10,6 +10,7 @@ it, a restarted engine is found under the same name, and no handle has to travel
 """
 
 import asyncio
+import math
 import time
 import zlib
 from collections import Counter
@@ -20,7 +21,7 @@ from uuid import uuid4
 import ray
 
 from verl.classmate.config import ClassmateRewardModelConfig
-from verl.classmate.frozen import POLICY, FrozenModel, classmate_name, frozen_models
+from verl.classmate.frozen import POLICY, FrozenModel, frozen_models, frozen_readers
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
 from verl.classmate.seeds import sends_seed
@@ -64,6 +65,9 @@ class ClassmateClient:
             models: the frozen models of the run; None: those of `reward_config`.
         """
         self._config = reward_config
+        self._readers = tuple(one.name for one in frozen_readers(reward_config))
+        self.requests: Counter[str] = Counter()
+        """Requests of this process so far, by the name of the model."""
         self._models = {one.name: one for one in (frozen_models(reward_config) if models is None else models)}
         self._max_model_len = max_model_len
         self._deterministic = deterministic
@@ -97,18 +101,18 @@ class ClassmateClient:
         """One reply per seed, in order (S of them).
 
         Args:
-            classmate: m.
+            classmate: m, or the number of an unseen reader (`frozen_readers`).
             prompt_ids: in the classmate's own tokens.
             seeds: one per sample; sent to engines that are to draw from them (`sends_seed`).
             validate: use the validation's sampling settings.
-            excluded: classmates that were taken out of the run.
+            excluded: readers that were taken out of the run.
             max_new_tokens: a tighter limit than that of the settings.
         """
         if classmate in excluded:
             return [Reply(outcome=Outcome.excluded) for _ in seeds]
         settings = self._config.classmate_generation_configs.sampling(validate=validate)
         room = min(max_new_tokens or settings.max_new_tokens, max(1, self._max_model_len - len(prompt_ids)))
-        name = classmate_name(classmate)
+        name = self._readers[classmate]
         engine = resolved_engine(self._models[name])
         seeded = sends_seed(self._policy_engine if engine == POLICY else engine, deterministic=self._deterministic)
         params = [
@@ -123,6 +127,33 @@ class ClassmateClient:
         ]
         return list(await asyncio.gather(*(self.complete(name, prompt_ids, one) for one in params)))
 
+    async def log_probs(
+        self, classmate: int, prompt_ids: list[int], text_ids: list[int], *, excluded: frozenset[int] = frozenset()
+    ) -> Reply:
+        """The log-probabilities of a text's tokens behind a prompt, in one pass in which nothing is drawn.
+
+        Args:
+            classmate: m, or the number of an unseen reader (`frozen_readers`).
+            prompt_ids: in the classmate's own tokens.
+            text_ids: one or more tokens that follow them.
+            excluded: classmates that were taken out of the run.
+        """
+        if classmate in excluded:
+            return Reply(outcome=Outcome.excluded)
+        name = self._readers[classmate]
+        self.requests[name] += 1
+        ids = [*prompt_ids, *text_ids]
+        # vLLM's words; it reads a prompt only to write at least one token, and tells of all of the prompt.
+        params: dict[str, Any] = {"temperature": 0.0, "max_tokens": 1, "prompt_logprobs": 0}
+        if name in self._remotes:
+            return await self._remotes[name].log_probs(ids, params, count=len(text_ids))
+        engine = resolved_engine(self._models[name])
+        if (self._policy_engine if engine == POLICY else engine) == "hf":
+            params["logprob_start_len"] = len(prompt_ids)
+        arguments = {"prompt_ids": ids, "sampling_params": params, "request_id": uuid4().hex}
+        output = await self._ask_engines(name, "generate", arguments)
+        return output if isinstance(output, Reply) else told_by(output, count=len(text_ids))
+
     async def close(self) -> None:
         """Closes what connections there are."""
         await asyncio.gather(*(remote.close() for remote in self._remotes.values()))
@@ -135,6 +166,7 @@ class ClassmateClient:
             prompt_ids: in the model's own tokens.
             params: sampling parameters under vLLM's names.
         """
+        self.requests[model] += 1
         if model in self._remotes:
             return await self._remotes[model].complete(prompt_ids, params)
         arguments = {"prompt_ids": prompt_ids, "sampling_params": dict(params), "request_id": uuid4().hex}
@@ -273,6 +305,20 @@ def reply_of(output: Any, *, max_tokens: int) -> Reply:
         finish_reason=reason,
         log_probs=tuple(output.log_probs or ()),
     )
+
+
+def told_by(output: Any, *, count: int) -> Reply:
+    """What an engine's `TokenOutput` tells of the last `count` tokens of the prompt.
+
+    Upstream's list has the entry of a token in the place of the one before it, and a 0 in the last.
+    """
+    if output.stop_reason == "aborted":
+        return Reply(outcome=Outcome.engine_error, error="the engine aborted the request")
+    told = [entry[0] for entry in (output.extra_fields.get("prompt_logprobs") or ())[-count - 1 : -1]]
+    if len(told) != count or not all(map(math.isfinite, told)):
+        said = f"the engine tells no log-probs of the prompt's last {count} tokens"
+        return Reply(outcome=Outcome.engine_error, error=said)
+    return Reply(outcome=Outcome.ok, log_probs=tuple(map(float, told)))
 
 
 def _is_dead_engine(error: ray.exceptions.RayTaskError) -> bool:

@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.errors import ClassmateEngineError, ConfigError
-from verl.classmate.frozen import FrozenModel, frozen_classmates, frozen_models
+from verl.classmate.frozen import FrozenModel, frozen_classmates, frozen_models, frozen_readers
 from verl.classmate.record import RowRecord
 from verl.utils.device import get_device_name
 from verl.utils.ray_utils import auto_await
@@ -61,11 +61,12 @@ class ClassmateGroup:
         self._on_event = on_event
         self._device = get_device_name()
         self._models = frozen_models(reward_config) if models is None else tuple(models)
-        self._classmates = frozen_classmates(reward_config)
+        self._classmates, self._readers = frozen_classmates(reward_config), frozen_readers(reward_config)
         self._members = [self._member(engine) for engine in engines(self._models)]
         self._pooled = [member for member in self._members if member.pooled]
         self._sleepers = [member for member in self._members if member.sleeps]
         self._starter = EngineStarter(config, reward_config, device=self._device)
+        # Servers of unseen readers are left alone in training: each request in validation tells by itself what failed.
         self._remotes = RemoteWatch(
             {m: one.model for m, one in enumerate(self._classmates) if resolved_engine(one) == "openai"},
             reward_config.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
@@ -100,10 +101,11 @@ class ClassmateGroup:
 
     @property
     def excluded(self) -> frozenset[int]:
-        """Every m whose classmate was taken out of the run: all its engines are given up."""
+        """The numbers (`frozen_readers`) of classmates and unseen readers that were taken out of the run: all engines
+        of each are given up."""
         started = {member.name for member in self._members}
         lost = started - {member.name for member in self._members if not member.out}
-        ours = {m for m, one in enumerate(self._classmates) if one.name in lost}
+        ours = {m for m, one in enumerate(self._readers) if one.name in lost}
         return frozenset(ours | self._excluded_remotes)
 
     @property
@@ -145,9 +147,14 @@ class ClassmateGroup:
         await self._sleep_in_turn(member)
 
     async def _sleep_in_turn(self, member: Member) -> None:
-        """With the schedule `batched` an engine that shares the policy's GPU sleeps from its start on."""
-        if self.schedule == "batched" and member in self._sleepers:
+        """An engine that is woken by `awake` only sleeps from its start on."""
+        if self._waits_its_turn(member):
             await self._switch([member], "sleep")
+
+    def _waits_its_turn(self, member: Member) -> bool:
+        """Whether an engine is awake only while its model is asked: with the schedule `batched` each that shares the
+        policy's GPU, and in any case those that are asked in validation only."""
+        return member.sleeps and (self.schedule == "batched" or member.engine.frozen.validation_only)
 
     def wait_until_ready(self) -> None:
         """Blocks until every engine has loaded its model.
@@ -212,7 +219,7 @@ class ClassmateGroup:
     def _react(self, member: Member, failure: Failure) -> None:
         label = f"{member.engine.label} {failure.what}"
         policy, limit = self._reward_config.classmate_failure_policy, self._reward_config.classmate_max_restarts
-        if policy == "raise":
+        if policy == "raise" and not member.engine.frozen.validation_only:
             raise ClassmateEngineError(f"{label}: {failure.reason}")
         member.release()
         if policy == "restart" and member.restarts < limit:
@@ -250,30 +257,28 @@ class ClassmateGroup:
     async def sleep(self) -> None:
         """Frees the GPU memory of the engines that share the trainer's GPUs; nothing on the CPU.
 
-        With the schedule `batched` they sleep already: they wake in `awake` only.
+        Those that wake in `awake` only sleep already: all with the schedule `batched`, else those that are asked in
+        validation only.
         """
-        if self.schedule == "streamed":
-            await self._switch(self._sleepers, "sleep")
+        await self._switch([member for member in self._sleepers if not self._waits_its_turn(member)], "sleep")
 
     @auto_await
     async def wake_up(self) -> None:
         """Undoes `sleep`."""
-        if self.schedule == "streamed":
-            await self._switch(self._sleepers, "wake_up")
+        await self._switch([member for member in self._sleepers if not self._waits_its_turn(member)], "wake_up")
 
     @contextlib.asynccontextmanager
     async def awake(self, model: str) -> AsyncIterator[None]:
         """Keeps the engines of one frozen model awake in the block, and puts them to sleep after it in any case.
 
-        It is for the schedule `batched`, while the policy sleeps. With `streamed`, and for engines that never sleep, it
-        does nothing.
+        It is for the schedule `batched` and for models that are asked in validation only, while the policy sleeps. For
+        all other engines, and for those that never sleep, it does nothing.
 
         Args:
             model: its name.
         """
         assert any(one.name == model for one in self._models), f"{model} is a frozen model of the run"
-        in_turn = self.schedule == "batched"
-        members = [member for member in self._sleepers if in_turn and member.name == model]
+        members = [member for member in self._sleepers if self._waits_its_turn(member) and member.name == model]
         try:
             await self._switch(members, "wake_up")
             yield

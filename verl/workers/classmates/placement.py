@@ -143,7 +143,8 @@ def start_waves(blocks: Sequence[tuple[int, ...]]) -> list[list[int]]:
 def gpu_memory_share(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, schedule: Schedule) -> float:
     """The share of the fullest GPU's memory that engines hold at the same time, the policy's with them; 0 on the CPU.
 
-    `streamed`: the policy's and all that stand beside it; `batched`: the largest single one.
+    `streamed`: the policy's and all that stand beside it; `batched`: the largest single one. Engines that are asked in
+    validation only are awake while the policy sleeps.
     """
     if config["trainer"]["device"] != "cuda":
         return 0.0
@@ -151,15 +152,17 @@ def gpu_memory_share(config: Mapping[str, Any], reward: ClassmateRewardModelConf
     rollout = config["actor_rollout_ref"]["rollout"]
     policy = float(rollout["gpu_memory_utilization"]) if rollout["name"] == "vllm" else 0.0
     pooled = [engine for engine in engines(frozen_models(reward)) if engine.in_policy_pool("cuda")]
-    beside: list[list[tuple[str, float]]] = [[] for _ in range(gpus)]
+    in_turn = taking_turns(reward, schedule, validate=True) if reward.classmate_free_cache_engine else frozenset()
+    together, turns = [0.0] * gpus, [dict.fromkeys(in_turn, 0.0) for _ in range(gpus)]
     for engine, block in zip(pooled, assign_gpus(pooled, gpus), strict=True):
+        name, share = engine.frozen.name, engine.frozen.memory_share
         for gpu in block:
-            beside[gpu].append((engine.frozen.name, engine.frozen.memory_share))
-    if schedule == "streamed":
-        return max(policy + sum(share for _, share in here) for here in beside)
-    # Engines of one model wake together.
-    largest = [sum(share for other, share in here if other == name) for here in beside for name, _ in here]
-    return max([policy, *largest])
+            if name in in_turn:
+                # Engines of one model wake together.
+                turns[gpu][name] += share
+            else:
+                together[gpu] += share
+    return max(together[gpu] + max([policy, *turns[gpu].values()]) for gpu in range(gpus))
 
 
 def resolved_schedule(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> Schedule:
@@ -170,18 +173,24 @@ def resolved_schedule(config: Mapping[str, Any], reward: ClassmateRewardModelCon
     return "streamed" if fits or not reward.classmate_free_cache_engine else "batched"
 
 
-def taking_turns(reward: ClassmateRewardModelConfig, schedule: Schedule) -> frozenset[str]:
-    """Names of the models that are asked when all rows are written: with `batched`, those with colocated engines.
+def taking_turns(reward: ClassmateRewardModelConfig, schedule: Schedule, *, validate: bool = False) -> frozenset[str]:
+    """Names of the models that are asked when all rows are written: with `batched`, those with colocated engines; in
+    validation, with either schedule, those with colocated engines that are asked then only.
 
     All others are asked row by row, live self-play while the policy is awake.
+
+    Args:
+        reward: the typed node `reward_model`.
+        schedule: of the run.
+        validate: whether the rows are those of a validation.
     """
-    if schedule == "streamed":
-        return frozenset()
-    return frozenset(engine.frozen.name for engine in engines(frozen_models(reward)) if not engine.dedicated)
+    colocated = [engine.frozen for engine in engines(frozen_models(reward)) if not engine.dedicated]
+    return frozenset(one.name for one in colocated if (validate if one.validation_only else schedule == "batched"))
 
 
 def read_beside_log_probs(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, estimator: str) -> bool:
-    """Whether classmates go on reading after the policy has answered, and are awaited where advantages need them.
+    """Whether classmates go on reading training rows after the policy has answered, and are awaited where advantages
+    need them.
 
     They do if none of them shares the trainer's GPUs, takes turns with others or is the policy itself, and if nothing
     needs rewards earlier.
@@ -191,7 +200,8 @@ def read_beside_log_probs(config: Mapping[str, Any], reward: ClassmateRewardMode
         reward: its typed node `reward_model`.
         estimator: its `algorithm.adv_estimator`.
     """
-    colocated = any(not engine.dedicated for engine in engines(frozen_models(reward)))
+    asked = [one for one in frozen_models(reward) if not one.validation_only]
+    colocated = any(not engine.dedicated for engine in engines(asked))
     on_trainers_gpu = config["trainer"]["device"] != "cpu" and colocated
     needed_earlier = estimator == "remax" or config["algorithm"]["filter_groups"]["enable"]
     in_turn = bool(taking_turns(reward, resolved_schedule(config, reward)))

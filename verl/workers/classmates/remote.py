@@ -13,16 +13,18 @@ tries it.
 import asyncio
 import dataclasses
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 
-from verl.classmate.config import ClassmateRewardModelConfig
+from verl.classmate.config import ClassmateRewardModelConfig, ReaderSpec
 from verl.classmate.outcome import Outcome
 from verl.classmate.record import RowRecord
 from verl.classmate.reply import Reply
@@ -32,6 +34,8 @@ from verl.utils.model_servers.openai_http import ServerFailed, backoff_s, connec
 from verl.workers.engine_health import Patience, hangs
 
 logger = logging.getLogger(__name__)
+
+_Spec = TypeVar("_Spec", bound=ReaderSpec)
 
 RETRIES = 3
 """Times that a request is sent again after the server, not the request, failed."""
@@ -83,6 +87,19 @@ class RemoteClassmate:
             prompt_ids: in the classmate's own tokens.
             params: sampling parameters under vLLM's names.
         """
+        return await self._answered(_Asked(prompt_ids, params, partial(_reply, most=int(params["max_tokens"]))))
+
+    async def log_probs(self, ids: list[int], params: Mapping[str, Any], *, count: int) -> Reply:
+        """The log-probabilities of the last `count` tokens of `ids`, behind those before them.
+
+        Args:
+            ids: in the classmate's own tokens.
+            params: under vLLM's names, with `prompt_logprobs`.
+            count: one or more.
+        """
+        return await self._answered(_Asked(ids, params, partial(_told, ids=ids[-count:])))
+
+    async def _answered(self, asked: "_Asked") -> Reply:
         server = self._locate()
         if server is None:
             self._went_down(f"has no entry in {self._mapping.path}")
@@ -90,7 +107,7 @@ class RemoteClassmate:
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._complete(server, prompt_ids, params, began + self._timeout_s)
+                return await self._complete(server, asked, began + self._timeout_s)
         except TimeoutError:
             self._patience.ran_out(began)
             await self._look_after(server)
@@ -107,28 +124,26 @@ class RemoteClassmate:
         """Whether the server answers no requests, whatever it says of itself."""
         return hangs(self._patience.unanswered)
 
-    async def _complete(
-        self, server: Server, prompt_ids: list[int], params: Mapping[str, Any], deadline: float
-    ) -> Reply:
+    async def _complete(self, server: Server, asked: "_Asked", deadline: float) -> Reply:
         if self.down is not None and await self._look_after(server):
             return self._failed(f"{self.model} at {server.url} {self.down}")
         if not self._hangs:
-            return await self._ask(server, prompt_ids, params, deadline)
+            return await self._ask(server, asked, deadline)
         trial = self._trial
         if trial is None or trial.done() or trial.get_loop() is not asyncio.get_running_loop():
             trial = self._trial = asyncio.get_running_loop().create_future()
             try:
-                return await self._ask(server, prompt_ids, params, deadline)
+                return await self._ask(server, asked, deadline)
             finally:
                 trial.set_result(not self._hangs)
         if not await asyncio.shield(trial):
             return Reply(outcome=Outcome.timeout, error=f"{self.model} at {server.url} {self.down}")
-        return await self._ask(server, prompt_ids, params, deadline)
+        return await self._ask(server, asked, deadline)
 
-    async def _ask(self, server: Server, prompt_ids: list[int], params: Mapping[str, Any], deadline: float) -> Reply:
+    async def _ask(self, server: Server, asked: "_Asked", deadline: float) -> Reply:
         # What a model's own generation settings would change unasked is said too.
-        body = {"repetition_penalty": 1.0, "min_p": 0.0, **params}
-        body |= {"model": server.name, "prompt": prompt_ids, "n": 1, "return_token_ids": True}
+        body = {"repetition_penalty": 1.0, "min_p": 0.0, **asked.params}
+        body |= {"model": server.name, "prompt": asked.prompt_ids, "n": 1, "return_token_ids": True}
         for attempt in range(RETRIES + 1):
             try:
                 status, content = await post(self._connections(), f"{server.url}/v1/completions", body, key=_key())
@@ -147,7 +162,7 @@ class RemoteClassmate:
             if status != 200:
                 return self._refused(f"refuses requests with status {status} ({error_message(content, key=_key())})")
             try:
-                return _reply(content, most=int(params["max_tokens"]))
+                return asked.read(content)
             except ValueError as error:
                 return self._refused(f"answers wrongly: {error}")
         raise AssertionError("the last attempt returns")
@@ -222,17 +237,54 @@ def _key() -> str | None:
     return os.environ.get(classmate_mapping.KEY_VARIABLE) or None
 
 
+class _Asked(NamedTuple):
+    """One request."""
+
+    prompt_ids: list[int]
+    params: Mapping[str, Any]
+    read: Callable[[bytes], Reply]
+    """What is taken from a good answer's content; raises ValueError where it is not there."""
+
+
+def _choice(content: bytes, *keys: str) -> list[Any]:
+    """The values of some keys of a completion's first choice, None where there is none.
+
+    Raises:
+        ValueError: it is no completion.
+    """
+    try:
+        choice = json_object(content)["choices"][0]
+        return [choice.get(key) for key in keys]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"no completion ({type(error).__name__}: {str(error)[:100]})") from error
+
+
+def _told(content: bytes, *, ids: Sequence[int]) -> Reply:
+    """What a completion tells of the prompt's last tokens, which are `ids`.
+
+    Raises:
+        ValueError: naming what is missing or of the wrong type.
+    """
+    (entries,) = _choice(content, "prompt_logprobs")
+    if not isinstance(entries, list) or len(entries) <= len(ids):
+        raise ValueError("no prompt_logprobs; the server must know prompt_logprobs in /v1/completions, as vLLM does")
+    try:
+        pairs = zip(entries[-len(ids) :], ids, strict=True)
+        log_probs = [float(entry[str(token)]["logprob"]) for entry, token in pairs]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError("prompt_logprobs do not tell of the prompt's tokens") from error
+    if not all(map(math.isfinite, log_probs)):
+        raise ValueError("prompt_logprobs are no finite numbers")
+    return Reply(outcome=Outcome.ok, log_probs=tuple(log_probs))
+
+
 def _reply(content: bytes, *, most: int) -> Reply:
     """The reply in a completion with one choice.
 
     Raises:
         ValueError: naming what is missing or of the wrong type.
     """
-    try:
-        choice = json_object(content)["choices"][0]
-        ids, reason = choice.get("token_ids"), choice.get("finish_reason")
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(f"no completion ({type(error).__name__}: {str(error)[:100]})") from error
+    ids, reason = _choice(content, "token_ids", "finish_reason")
     if ids is None:
         raise ValueError("no token_ids; the server must know return_token_ids, as vLLM 0.10.2 and newer do")
     if not isinstance(ids, list) or not all(type(token) is int and 0 <= token < 2**31 for token in ids):
@@ -270,7 +322,7 @@ class RemoteWatch:
             items = [item for row in rows for asked in row.asked[index : index + 1] for item in asked.continuations]
             silent = sum(item.outcome is Outcome.timeout for item in items)
             # A good or bad answer; one that a judge was too slow for is an answer too.
-            if any(item.token_length or item.finish_reason for item in items):
+            if any(item.token_length or item.finish_reason or item.log_probs for item in items):
                 self._silent.pop(index, None)
             elif hangs(silent):
                 self._silent[index] = why_silent(silent)
@@ -323,14 +375,15 @@ def with_hosted(reward: ClassmateRewardModelConfig) -> ClassmateRewardModelConfi
     node = reward.classmate_cot_reward_configs
     path = Path(node.host_classmate_name_to_url_json_fn).expanduser().absolute()
     mapping = MappingFile(path)
-    specs = tuple(
-        dataclasses.replace(spec, backend="openai", tensor_parallel_size=None, gpu_memory_utilization=None)
-        if spec.backend == "auto" and mapping.find(spec.model) is not None
-        else spec
-        for spec in reward.classmates
-    )
+
+    def hosted(spec: _Spec) -> _Spec:
+        if spec.backend != "auto" or mapping.find(spec.model) is None:
+            return spec
+        return dataclasses.replace(spec, backend="openai", tensor_parallel_size=None, gpu_memory_utilization=None)
+
     return dataclasses.replace(
         reward,
-        classmates=specs,
+        classmates=tuple(map(hosted, reward.classmates)),
+        evaluation_classmates=tuple(map(hosted, reward.evaluation_classmates)),
         classmate_cot_reward_configs=dataclasses.replace(node, host_classmate_name_to_url_json_fn=str(path)),
     )

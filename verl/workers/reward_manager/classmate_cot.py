@@ -20,7 +20,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from verl.classmate import cot
+from verl.classmate import cot, likelihood
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import VerifierError
 from verl.classmate.judge_config import JudgeSpec
@@ -28,7 +28,7 @@ from verl.classmate.metrics import row_numbers
 from verl.classmate.outcome import Outcome
 from verl.classmate.reward_scale import RewardScale, declares_range
 from verl.classmate.row import Answer, Asked, Continuation, ReadRow, ScoredRow, Task, Verdict
-from verl.classmate.scoring import RewardRules, condition_factor, score_row
+from verl.classmate.scoring import RewardRules, condition_factor, score_row, with_unseen
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RawRewardFn, RewardManagerBase
 from verl.protocol import DataProto
@@ -59,28 +59,41 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         """
         super().__init__(config, tokenizer, compute_score)
         self.reward_config = reward or from_mapping(config.reward_model, require_classmates=False)
+        cost = self.reward_config.length_cost
+        self._token_cost = cost / config.data.max_response_length if cost else 0.0
         for source in known_data_sources():
             get_verifier(source).configure(self.reward_config)
         self.client: Any = None
         """The `ClassmateClient` that asks judges which are engines of the run."""
         self._judges: dict[JudgeSpec, Judge] = {}
 
-    async def score(self, read: ReadRow, asked: Sequence[Asked], *, main: Verdict | None = None) -> ScoredRow:
+    async def score(
+        self, read: ReadRow, asked: Sequence[Asked], *, main: Verdict | None = None, unseen: Sequence[Asked] = ()
+    ) -> ScoredRow:
         """Rewards of one row.
 
         Args:
             read: how it was read.
             asked: the classmates' answers; scores that are known already stay as they are.
             main: what the verifier said of the main output, if it was asked before.
+            unseen: the unseen readers' answers, which have scores too and no part in the rewards.
         """
         main = await self._main_verdict(read, main)
         reference = self._reference(read, main)
+        answers, others = await asyncio.gather(
+            self._score_answers(read, asked, reference), self._score_answers(read, unseen, None)
+        )
+        rules = self._rules(read)
+        scored = score_row(read, main, answers, rules)
+        return with_unseen(scored, others, rules) if others else scored
+
+    async def _score_answers(self, read: ReadRow, asked: Sequence[Asked], reference: str | None) -> list[Asked]:
+        """Some readers' answers with their scores."""
         task, validate = read.classmates_task, read.answer.validate
         # All answers at the same time, then back to those who gave them.
         items = (item for one in asked for item in one.continuations)
         scored = iter(await asyncio.gather(*(self._score_answer(task, item, reference, validate) for item in items)))
-        answers = [replace(one, continuations=tuple(islice(scored, len(one.continuations)))) for one in asked]
-        return score_row(read, main, answers, self._rules(read))
+        return [replace(one, continuations=tuple(islice(scored, len(one.continuations)))) for one in asked]
 
     async def weigh(self, read: ReadRow) -> tuple[Verdict, float]:
         """What the verifier says of a row's main output, and the row's condition factor gamma."""
@@ -90,13 +103,17 @@ class ClassmateCoTRewardManager(RewardManagerBase):
     def _rules(self, read: ReadRow) -> RewardRules:
         """What this run makes of a row's scores."""
         reward, partner = self.reward_config, read.answer.partner
-        scale = self._scale(read.answer.task)
+        config, scale = reward.classmate_cot_reward_configs, self._scale(read.answer.task)
+        classmate_scale = scale if partner is None else self._scale(partner)
+        if config.scores_likelihood(validate=read.answer.validate):
+            classmate_scale = likelihood.scale(scale.direction)
         return RewardRules(
-            config=reward.classmate_cot_reward_configs,
+            config=config,
             scale=scale,
-            classmate_scale=scale if partner is None else self._scale(partner),
+            classmate_scale=classmate_scale,
             weights=tuple(reward.classmate_weights) if reward.classmates and read.samples else (),
             format_weight=reward.format_weight or 0.0,
+            token_cost=self._token_cost,
         )
 
     def scored_at_once(self, task: Task) -> bool:
@@ -137,11 +154,16 @@ class ClassmateCoTRewardManager(RewardManagerBase):
 
     def _reference(self, read: ReadRow, main: Verdict) -> str | None:
         """The main answer as ground truth of the classmates' (the consistency reward); None where there is none."""
-        output = read.span.output
         wanted = self.reward_config.classmate_cot_reward_configs.add_consistency_reward
-        if not wanted or main.outcome is not Outcome.ok or output is None:
+        if not wanted or main.outcome is not Outcome.ok:
             return None
-        verifier = self._verifier(read.answer.task)
+        return self.own_answer(read.answer.task, read.span.output)
+
+    def own_answer(self, task: Task, output: str | None) -> str | None:
+        """What an output gives as its answer, right or wrong; None where it gives none, or the verifier knows none."""
+        if output is None:
+            return None
+        verifier = self._verifier(task)
         return output.strip() if verifier is None else verifier.reference_answer(output)
 
     async def _score_answer(
@@ -149,6 +171,9 @@ class ClassmateCoTRewardManager(RewardManagerBase):
     ) -> Continuation:
         if item.outcome is not Outcome.ok or item.text is None:
             return item
+        config = self.reward_config.classmate_cot_reward_configs
+        if config.scores_likelihood(validate=validate):
+            return replace(item, score=likelihood.reduced(item.log_probs or (math.nan,), config.likelihood_reduction))
         if not self._answers(task, item.text):
             return replace(item, outcome=Outcome.no_answer)
         verdict, agreement = Verdict(score=item.score, judge=item.judge), Verdict(score=item.consistency)

@@ -6,8 +6,10 @@ takes the rows of another one behind its own, drops those that have ended, and d
     batch = decoder.read(requests)             # the prompts, and a first token
     while any(batch.rows):
         decoder.step(batch)                    # one token more
+    decoder.tell(others)                       # prompts that are only read
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +23,9 @@ from verl.workers.rollout.hf_rollout_server.cache import growing_cache, growing_
 from verl.workers.rollout.hf_rollout_server.fixed_rows import padded_length
 from verl.workers.rollout.hf_rollout_server.request import Request
 from verl.workers.rollout.hf_rollout_server.sampling import BatchSampler, SamplingParams
+
+_AT_ONCE = 64
+"""Tokens of a row whose logits are in float32 at one time."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -94,21 +99,13 @@ class Decoder:
         """Reads the prompts (B rows, at first one for each prompt; L columns, left-padded) and writes a first token."""
         device = self._model.device
         rows: list[Request | None] = list(requests)
-        width = max(len(request.prompt_ids) for request in requests)
-        if self._fixed_rows:
-            rows += [None] * (self._fixed_rows - len(rows))
-            width = padded_length(len(requests[0].prompt_ids))
+        rows += [None] * (self._fixed_rows - len(rows))
         longest = max(request.params.max_tokens for request in requests)
-
         prompts = [tuple(row.prompt_ids) if row is not None else (0,) for row in rows]
         # A prompt that several rows share is read once; deterministic forwards have a fixed number of rows.
         distinct = prompts if self._fixed_rows else list(dict.fromkeys(prompts))
-        ids_BL = torch.zeros((len(distinct), width), dtype=torch.long)
-        mask_BL = torch.ones((len(distinct), width + longest), dtype=torch.long)
-        for index, prompt in enumerate(distinct):
-            ids_BL[index, width - len(prompt) :] = torch.tensor(prompt)
-            mask_BL[index, : width - len(prompt)] = 0
-        ids_BL, mask_BL = ids_BL.to(device), mask_BL.to(device)
+        ids_BL, mask_BL = self._padded(distinct, longest)
+        width = ids_BL.shape[1]
         positions_BL = (mask_BL[:, :width].cumsum(-1) - 1).clamp(min=0)
         filler = SamplingParams(max_tokens=1, temperature=0)
         sampler = BatchSampler(
@@ -133,6 +130,45 @@ class Decoder:
         )
         self._write(batch, logits_BV)
         return batch
+
+    def tell(self, requests: Sequence[Request]) -> None:
+        """Reads the prompts in one pass and tells how likely the tokens are that are asked about (the last K)."""
+        prompts = [tuple(request.prompt_ids) for request in requests]
+        prompts += [(0,)] * (self._fixed_rows - len(prompts))
+        ids_BL, mask_BL = self._padded(prompts, 0)
+        told = max(request.told for request in requests)
+        logits_BKV = self._model(
+            input_ids=ids_BL,
+            attention_mask=mask_BL,
+            position_ids=(mask_BL.cumsum(-1) - 1).clamp(min=0),
+            use_cache=False,
+            # What is expected of a token stands in the place of the one before it.
+            logits_to_keep=told + 1,
+        ).logits[:, -told - 1 : -1]
+        targets_BK1 = ids_BL[:, -told:, None]
+        parts = zip(logits_BKV.split(_AT_ONCE, dim=1), targets_BK1.split(_AT_ONCE, dim=1), strict=True)
+        log_probs_BK = torch.cat(
+            [torch.log_softmax(logits.float(), dim=-1).gather(-1, targets)[..., 0] for logits, targets in parts], dim=1
+        )
+        for request, log_probs_K in zip(requests, log_probs_BK.tolist(), strict=False):
+            request.prompt_log_probs = log_probs_K[-request.told :]
+            if request.aborted:
+                request.finish("abort")
+            elif not all(map(math.isfinite, request.prompt_log_probs)):
+                request.fail(RuntimeError(f"request {request.request_id}: the model's logits are not numbers (NaN)"))
+            else:
+                request.finish("length")
+
+    def _padded(self, prompts: Sequence[Sequence[int]], room: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Prompts, left-padded (B, L), and their mask with ones for tokens to come (B, L + room)."""
+        longest = max(map(len, prompts))
+        width = padded_length(longest) if self._fixed_rows else longest
+        ids_BL = torch.zeros((len(prompts), width), dtype=torch.long)
+        mask_BL = torch.ones((len(prompts), width + room), dtype=torch.long)
+        for index, prompt in enumerate(prompts):
+            ids_BL[index, width - len(prompt) :] = torch.tensor(prompt)
+            mask_BL[index, : width - len(prompt)] = 0
+        return ids_BL.to(self._model.device), mask_BL.to(self._model.device)
 
     def step(self, batch: Batch) -> None:
         """Gives each row one token more."""

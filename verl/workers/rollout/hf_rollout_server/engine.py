@@ -156,10 +156,12 @@ class HFEngine:
     # Requests
 
     async def generate(self, prompt_ids: Sequence[int], params: SamplingParams, request_id: str) -> GenerationOutput:
-        """Generates for one prompt. Cancelling the awaiting task takes the request out of its batch.
+        """Generates for one prompt, or with `prompt_logprobs` only reads it. Cancelling the awaiting task takes the
+        request out of its batch.
 
         Raises:
-            ValueError: the prompt is empty, too long or holds a token id that the model lacks, or a seed is missing.
+            ValueError: the prompt is empty, too long or holds a token id that the model lacks, nothing of it is to be
+                told, or a seed is missing.
         """
         request = self._submit(prompt_ids, params, request_id)
         if self._worker is None:
@@ -197,6 +199,11 @@ class HFEngine:
         if min(ids) < 0 or max(ids) >= self.known_tokens:
             raise ValueError(f"request {request_id}: the prompt holds a token id outside the model's vocabulary")
         request = Request(ids, replace(params, max_tokens=min(params.max_tokens, room)), request_id)
+        if params.prompt_logprobs is not None and request.told < 1:
+            raise ValueError(
+                f"request {request_id}: logprob_start_len={params.logprob_start_len} leaves none of its prompt's "
+                f"{len(ids)} tokens to tell of"
+            )
         self._waiting.put(request)
         return request
 
@@ -282,6 +289,9 @@ class HFEngine:
     def _run(self, requests: list[Request], *, company: bool = True) -> None:
         """Generates for the requests as one batch; with `company` those that come meanwhile join it, and the list."""
         self.batches += 1
+        if requests[0].told:
+            self._decoder.tell(requests)
+            return
         batch = self._decoder.read(requests)
         shrinks = not self._waiting.fixed_rows
         joined = company and growing_layers(batch.cache) is not None

@@ -1,8 +1,9 @@
 """The engine "hf" behind OpenAI's HTTP interface, for classmates and judges that are hosted outside of a run.
 
 One decision: the words are vLLM's (token ids as prompt, `return_token_ids`, its errors), so that one client asks either
-server. What the engine does not know is refused with 400, never ignored. Loopback unless told otherwise; requests need
-the key of the environment variable VLLM_API_KEY where it is set, as with vLLM.
+server. What the engine does not know is refused with 400, never ignored. A request with `prompt_logprobs` is only read:
+unlike vLLM this server then writes no token. Loopback unless told otherwise; requests need the key of the environment
+variable VLLM_API_KEY where it is set, as with vLLM.
 
     python -m verl.workers.rollout.hf_rollout_server.openai_api Qwen/Qwen3-0.6B --port 8003
     curl localhost:8003/v1/completions -H 'Content-Type: application/json' \
@@ -302,9 +303,21 @@ def _choice(
         "logprobs": logprobs,
         "finish_reason": output.finish_reason,
         "stop_reason": stop_reason,
+        "prompt_logprobs": _prompt_logprobs(tokenizer, prompt_ids, output.prompt_log_probs),
         "prompt_token_ids": prompt_ids if asked.return_token_ids else None,
         "token_ids": ids if asked.return_token_ids else None,
     }
+
+
+def _prompt_logprobs(tokenizer: PreTrainedTokenizerBase, prompt_ids: list[int], told: list[float]) -> list[Any] | None:
+    """One entry per token of the prompt, as vLLM has them; None for those that are not told of."""
+    if not told:
+        return None
+    entries = [
+        {str(token): {"logprob": value, "rank": None, "decoded_token": str(tokenizer.decode([token]))}}
+        for token, value in zip(prompt_ids[-len(told) :], told, strict=True)
+    ]
+    return [None] * (len(prompt_ids) - len(told)) + entries
 
 
 def main(arguments: list[str]) -> None:

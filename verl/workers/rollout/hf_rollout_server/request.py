@@ -21,6 +21,8 @@ class GenerationOutput:
     """Natural logarithm of the probability with which each token was drawn."""
     finish_reason: FinishReason
     """"stop": end of sequence, stop token or stop string; "length": limit; "abort": aborted, tokens so far kept."""
+    prompt_log_probs: list[float] = field(default_factory=list)
+    """The same of the prompt's tokens from `logprob_start_len` on, of a request that asked for them."""
 
 
 @dataclass(eq=False)
@@ -33,11 +35,23 @@ class Request:
     future: "Future[GenerationOutput]" = field(default_factory=Future)
     token_ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    prompt_log_probs: list[float] = field(default_factory=list)
     aborted: bool = False
     came: float = field(default_factory=time.monotonic)
 
+    @property
+    def told(self) -> int:
+        """Tokens of the prompt whose log-probs are asked for; 0 where tokens are."""
+        params = self.params
+        return 0 if params.prompt_logprobs is None else len(self.prompt_ids) - params.logprob_start_len
+
     def finish(self, reason: FinishReason) -> None:
-        output = GenerationOutput(token_ids=self.token_ids, log_probs=self.log_probs, finish_reason=reason)
+        output = GenerationOutput(
+            token_ids=self.token_ids,
+            log_probs=self.log_probs,
+            finish_reason=reason,
+            prompt_log_probs=self.prompt_log_probs,
+        )
         with contextlib.suppress(InvalidStateError):  # the caller cancelled it
             self.future.set_result(output)
 

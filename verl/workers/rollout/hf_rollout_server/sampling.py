@@ -24,7 +24,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "min_p": (0, None),
     "min_tokens": (0, None),
     "n": (1, None),
-    "prompt_logprobs": (None,),
 }
 
 
@@ -48,6 +47,10 @@ class SamplingParams:
     """Generation ends with one of these tokens; the token is kept."""
     ignore_eos: bool = False
     """Go on after the model's end-of-sequence tokens."""
+    prompt_logprobs: int | None = None
+    """0: only read the prompt, tell how likely its tokens are, and write none; None: write."""
+    logprob_start_len: int = 1
+    """With `prompt_logprobs`, the first token of the prompt that is told of; nothing is known of token 0."""
 
     def __post_init__(self) -> None:
         checks = {
@@ -57,6 +60,9 @@ class SamplingParams:
             "top_k must be -1, 0 or more": self.top_k >= -1,
             "seed must be None or 0 or more": self.seed is None or self.seed >= 0,
             "stop must not hold an empty string": all(self.stop),
+            "prompt_logprobs must be None or 0": self.prompt_logprobs in (None, 0),
+            "logprob_start_len must be at least 1": self.logprob_start_len >= 1,
+            "max_tokens must be 1 with prompt_logprobs": self.prompt_logprobs is None or self.max_tokens == 1,
         }
         for message, valid in checks.items():
             if not valid:

@@ -77,6 +77,9 @@ class HFServer:
     ) -> TokenOutput:
         """Generates tokens for a prompt; `stop_reason` is "completed" or "aborted", as with verl's other engines.
 
+        With `prompt_logprobs` it generates none, and `extra_fields` has `prompt_logprobs` as upstream's vLLM server
+        writes them, from token `logprob_start_len` of the prompt on.
+
         Raises ValueError for images, videos, sounds, and for what `HFEngine.generate` and `SamplingParams` refuse.
         """
         if image_data or video_data or audio_data:
@@ -85,7 +88,11 @@ class HFServer:
             return self._output([], [], "abort")
         params = SamplingParams.from_dict(sampling_params, max_tokens=self._default_max_tokens(len(prompt_ids)))
         output = await self.engine.generate(prompt_ids, params, request_id)
-        return self._output(output.token_ids, output.log_probs, output.finish_reason)
+        result = self._output(output.token_ids, output.log_probs, output.finish_reason)
+        if output.prompt_log_probs:
+            # The last entry stands for what would follow.
+            result.extra_fields["prompt_logprobs"] = [[value] for value in [*output.prompt_log_probs, 0.0]]
+        return result
 
     def _default_max_tokens(self, prompt_length: int) -> int:
         limits = [self.response_length, self.total_length and self.total_length - prompt_length]

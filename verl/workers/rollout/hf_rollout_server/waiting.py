@@ -21,6 +21,14 @@ import torch
 from verl.workers.rollout.hf_rollout_server.fixed_rows import padded_length
 from verl.workers.rollout.hf_rollout_server.request import Request
 
+_MOST_TOLD = 2048
+"""Most tokens of one batch whose log-probs are told: each has a row of logits as wide as the vocabulary."""
+
+
+def _shape(request: Request) -> tuple[int, int]:
+    """What requests of one deterministic forward have in common: columns of the prompt, and tokens to tell of."""
+    return padded_length(len(request.prompt_ids)), request.told
+
 
 class Limits(Protocol):
     """What is read of an `EngineConfig`."""
@@ -161,19 +169,24 @@ class Waiting:
             request.finish("abort")
 
     def take(self, company: Sequence[Request] = ()) -> list[Request]:
-        """Takes the oldest requests that fit together, and beside those that run already."""
+        """Takes the oldest requests that fit together, and beside those that run already. Requests that only read run
+        apart from those that write."""
         if self.fixed_rows:
-            width = padded_length(len(self._queue[0].prompt_ids))
-            same = [request for request in self._queue if padded_length(len(request.prompt_ids)) == width]
-            taken = same[: self.fixed_rows]
+            shape = _shape(self._queue[0])
+            taken = [request for request in self._queue if _shape(request) == shape][: self.fixed_rows]
         else:
-            taken, rows = [], len(company)
+            taken, rows, told = [], len(company), 0
+            reads = not company and bool(self._queue[0].told)
             # What runs takes its columns along, and writes the rest of its response behind them.
             prompt = max((len(request.prompt_ids) + len(request.token_ids) for request in company), default=0)
             response = max((request.params.max_tokens - len(request.token_ids) for request in company), default=0)
             for request in self._queue:
+                if bool(request.told) != reads:
+                    continue
                 prompt, response = max(prompt, len(request.prompt_ids)), max(response, request.params.max_tokens)
+                told = max(told, request.told)
                 too_many = (rows + 1) * (prompt + response) > self.limits.max_batch_tokens
+                too_many = too_many or (rows + 1) * told > _MOST_TOLD
                 if rows and (too_many or rows >= self.limits.max_batch_size):
                     break
                 taken.append(request)

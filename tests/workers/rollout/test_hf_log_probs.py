@@ -1,0 +1,126 @@
+"""The engine "hf" reads a prompt and tells how likely its tokens are, as a loop over them does, in any company."""
+
+import asyncio
+import copy
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.workers.rollout.hf_requests import LONG, POISON, PROMPTS, Prompt, generate, params_of
+from verl.workers.classmates.client import told_by
+from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, HFEngine
+from verl.workers.rollout.hf_rollout_server.sampling import SamplingParams
+from verl.workers.rollout.hf_rollout_server.server import HFServer
+
+TEXTS = [prompt + [5 + (3 * row + column) % 40 for column in range(1 + row % 7)] for row, prompt in enumerate(PROMPTS)]
+STARTS = [len(prompt) for prompt in PROMPTS]
+
+
+def reads(start: int = 1) -> SamplingParams:
+    return SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0, logprob_start_len=start)
+
+
+def one_by_one(model: Any, ids: Prompt, start: int) -> list[float]:
+    """Token after token, in float64."""
+    exact = copy.deepcopy(model).double()
+    told = []
+    for place in range(start, len(ids)):
+        with torch.no_grad():
+            logits_V = exact(torch.tensor([ids[:place]])).logits[0, -1]
+        told.append(float(torch.log_softmax(logits_V, dim=-1)[ids[place]]))
+    return told
+
+
+def told(engine: HFEngine, requests: list[tuple[Prompt, int]]) -> list[list[float]]:
+    """Of requests that arrive together."""
+    return [output.prompt_log_probs for output in generate(engine, [(ids, reads(start)) for ids, start in requests])]
+
+
+def test_it_is_what_a_loop_over_the_tokens_says(engine: HFEngine) -> None:
+    before = engine.batches
+    together = told(engine, list(zip(TEXTS, STARTS, strict=True)))
+    assert engine.batches == before + 1
+    for ids, start, values in zip(TEXTS, STARTS, together, strict=True):
+        assert values == pytest.approx(one_by_one(engine.model, ids, start), abs=1e-5)
+        assert values == pytest.approx(told(engine, [(ids, start)])[0], abs=1e-5), "alone as in company"
+
+
+def test_all_of_a_prompt_but_its_first_token(engine: HFEngine) -> None:
+    long = LONG + LONG[:40]
+    (values,) = told(engine, [(long, 1)])
+    assert values == pytest.approx(one_by_one(engine.model, long, 1), abs=1e-5)
+
+
+def test_readers_and_writers_run_apart(engine: HFEngine) -> None:
+    writes = [(prompt, params_of(seed)) for seed, prompt in enumerate(PROMPTS[:6])]
+    alone = [output.token_ids for output in generate(engine, writes)]
+    mixed: list[tuple[Prompt, SamplingParams]] = []
+    for row, request in enumerate(writes):
+        mixed += [request, (TEXTS[row], reads(STARTS[row]))]
+    before = engine.batches
+    outputs = generate(engine, mixed)
+    assert engine.batches == before + 2
+    assert [output.token_ids for output in outputs[::2]] == alone
+    expected = told(engine, list(zip(TEXTS[:6], STARTS[:6], strict=True)))
+    for output, values in zip(outputs[1::2], expected, strict=True):
+        assert (output.token_ids, output.finish_reason) == ([], "length")
+        assert output.prompt_log_probs == pytest.approx(values, abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def fixed(model_path: Path) -> Iterator[HFEngine]:
+    """A deterministic engine."""
+    engine = HFEngine.from_config(EngineConfig(model_path=str(model_path), deterministic=True))
+    yield engine
+    engine.close()
+
+
+def test_deterministic_numbers_are_the_same_in_any_company(fixed: HFEngine) -> None:
+    requests = list(zip(TEXTS, STARTS, strict=True))
+    together = told(fixed, requests)
+    assert together == [told(fixed, [request])[0] for request in requests]
+    assert together == told(fixed, requests[::-1])[::-1]
+    for (ids, start), values in zip(requests, together, strict=True):
+        assert values == pytest.approx(one_by_one(fixed.model, ids, start), abs=1e-5)
+
+
+def test_a_row_that_breaks_the_batch_fails_alone(quick: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = quick.model.forward
+
+    def fragile(*args: Any, **kwargs: Any) -> Any:
+        if (kwargs["input_ids"] == POISON).any():
+            raise RuntimeError("out of memory")
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(quick.model, "forward", fragile)
+    outputs = generate(quick, [(TEXTS[0], reads(2)), ([5, POISON, 6], reads(2)), (TEXTS[1], reads(2))])
+    assert isinstance(outputs[1], RuntimeError)
+    assert [len(outputs[i].prompt_log_probs) for i in (0, 2)] == [len(text) - 2 for text in TEXTS[:2]]
+
+
+def test_what_is_refused(quick: HFEngine) -> None:
+    for arguments in ({"prompt_logprobs": 1}, {"prompt_logprobs": 0, "max_tokens": 2}, {"logprob_start_len": 0}):
+        with pytest.raises(ValueError, match="sampling_params"):
+            SamplingParams(**{"max_tokens": 1, **arguments})
+    with pytest.raises(ValueError, match="leaves none of its prompt's 3 tokens"):
+        asyncio.run(quick.generate([5, 6, 7], reads(3), "r"))
+
+
+def test_the_server_answers_as_upstreams_vllm_does(model_path: Path) -> None:
+    server = HFServer(EngineConfig(model_path=str(model_path), own_thread=False))
+    ids = TEXTS[3]
+    params = {"temperature": 0.0, "max_tokens": 1, "prompt_logprobs": 0}
+    whole = asyncio.run(server.generate(ids, params, "a"))
+    part = asyncio.run(server.generate(ids, params | {"logprob_start_len": len(ids) - 2}, "b"))
+    assert len(whole.extra_fields["prompt_logprobs"]) == len(ids), "one for each token, the first of which has none"
+    assert len(part.extra_fields["prompt_logprobs"]) == 3
+    expected = one_by_one(server.engine.model, ids, len(ids) - 2)
+    for output in (whole, part):
+        assert told_by(output, count=2).log_probs == pytest.approx(expected, abs=1e-5)
+    assert (whole.stop_reason, whole.token_ids) == ("completed", [])
+    assert "no log-probs" in (told_by(part, count=3).error or "")
+    assert all(math.isfinite(entry[0]) for entry in whole.extra_fields["prompt_logprobs"])
