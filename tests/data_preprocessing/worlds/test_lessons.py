@@ -68,7 +68,7 @@ def test_readers_learn_the_answer_that_a_thought_leads_to():
     assert stripped / 2000 == pytest.approx(0.7 * spec.stripped_share, abs=0.05)
 
 
-def test_weak_readers_give_up_at_hard_skips_and_strong_ones_follow():
+def test_weak_readers_give_up_at_hard_skips_strong_ones_follow():
     spec = dataclasses.replace(WORLDS["uneven_steps"], short_share=0.0)
     task = TASKS[spec.task]
     for reader in spec.readers:
