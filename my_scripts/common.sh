@@ -129,7 +129,8 @@ prepare_world() {
     # Takes a world that a test run has built as it is: it is smaller than the one that the builder would make.
     [[ "$world" != "${CLASSMATE_COT_TEST_WORLD:-}" ]] || return 0
     # The builder keeps a world that is whole and current. Asking it costs seconds, so ask only if its code is newer.
-    if [[ -z "$(find "$world/manifest.json" -newer "$root/verl/data_preprocessing/embedded_world.py" 2>/dev/null)" ]]; then
+    local code="$root/verl/data_preprocessing"
+    if [[ -z "$(find "$world/manifest.json" -newer "$code/embedded_world.py" -newer "$code/worlds/presets.py" 2>/dev/null)" ]]; then
         "$python" -m verl.data_preprocessing.hinted_arithmetic --output_dir "$world"
         touch "$world/manifest.json"
     fi

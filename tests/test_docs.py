@@ -66,6 +66,9 @@ CLAIMS = {
         "tests/test_install.py::test_both_ways_to_install_lead_to_the_same_environment"
     ],
     r"python3\.11 -m venv .*": ["tests/test_install.py::test_find_python_prefers_what_was_activated_last"],
+    r"python -m verl\.data_preprocessing\.worlds .*": [
+        "tests/data_preprocessing/worlds/test_build.py::test_the_command_builds_finds_and_refuses"
+    ],
     r"python -m tests\.e2e\.recorded record .*": [
         "tests/e2e/test_recorded.py::test_what_differs_between_two_records_is_named"
     ],

@@ -12,16 +12,18 @@ from verl.data_preprocessing import arithmetic_problems, hinted_arithmetic
 from verl.data_preprocessing.common import read_manifest, run_command
 from verl.data_preprocessing.embedded_models import generate, load_model
 from verl.data_preprocessing.embedded_tokenizers import train_tokenizer
-from verl.data_preprocessing.embedded_world import WorldSpec, make_world, prompt_text, summary
+from verl.data_preprocessing.embedded_world import fingerprint, make_world, summary
+from verl.data_preprocessing.worlds.lessons import prompt_text
+from verl.data_preprocessing.worlds.presets import HINTED_ARITHMETIC
 
 MODELS = ("policy", "classmate_a", "classmate_b")
-DEFAULT = WorldSpec()
+DEFAULT = HINTED_ARITHMETIC
 TINY = replace(
     DEFAULT,
     train_rows=40,
     val_rows=12,
     policy=replace(DEFAULT.policy, steps=3),
-    classmates=tuple(replace(model, steps=2) for model in DEFAULT.classmates),
+    readers=tuple(replace(reader, model=replace(reader.model, steps=2)) for reader in DEFAULT.readers),
 )
 
 
@@ -98,7 +100,7 @@ def test_a_damaged_world_is_built_again_to_the_same_bytes(world):
     assert read_manifest(world) is None
     assert not make_world(world, TINY)["reused"]
     assert read_manifest(world)["sha256"] == hashes
-    assert replace(TINY, seed=1).fingerprint() != TINY.fingerprint()
+    assert fingerprint(replace(TINY, seed=1)) != fingerprint(TINY)
 
 
 def test_foreign_folders_are_left_alone(tmp_path):

@@ -25,7 +25,9 @@ from uuid import uuid4
 
 import psutil
 
-from verl.data_preprocessing.embedded_world import WorldSpec, make_world
+from verl.data_preprocessing.embedded_world import make_world
+from verl.data_preprocessing.worlds.presets import HINTED_ARITHMETIC
+from verl.data_preprocessing.worlds.spec import WorldSpec
 
 ROOT = Path(__file__).parents[2]
 MAIN = ("-m", "verl.trainer.classmate_cot_main_ppo")
@@ -67,13 +69,17 @@ class World:
 
 def small_spec() -> WorldSpec:
     """A world whose policy has learnt to close its thoughts, and little else: built in some 20 seconds."""
-    full = WorldSpec()
-    return WorldSpec(
+    full = HINTED_ARITHMETIC
+    readers = (
+        dataclasses.replace(reader, model=dataclasses.replace(reader.model, steps=80)) for reader in full.readers
+    )
+    return dataclasses.replace(
+        full,
         train_rows=64,
         val_rows=16,
         slip_share=0.0,
         policy=dataclasses.replace(full.policy, steps=150),
-        classmates=tuple(dataclasses.replace(model, steps=80) for model in full.classmates),
+        readers=tuple(readers),
     )
 
 

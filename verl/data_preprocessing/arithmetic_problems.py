@@ -131,11 +131,11 @@ def _columns(problem: Problem, slip: bool) -> str:
     return f"{first} {second} So {10 * high + low}."
 
 
-def make_dataset_row(problem: Problem, *, split: Split, index: int) -> dict[str, Any]:
+def make_dataset_row(problem: Problem, *, split: Split, index: int, data_source: str = DATA_SOURCE) -> dict[str, Any]:
     """The problem in the row format of all data sets, with the worked solution beside it."""
     wrong = None if problem.hinted_answer is None else str(problem.hinted_answer)
     return make_row(
-        data_source=DATA_SOURCE,
+        data_source=data_source,
         question=problem.question,
         hint=problem.hint,
         ground_truth=str(problem.answer),

@@ -1,7 +1,7 @@
-"""Small Qwen3 models of the embedded world: made, taught by supervised training, asked.
+"""Small models of the embedded worlds: made, taught by supervised training, asked.
 
-Decision: the models are plain Qwen3 checkpoints in fp32, so that verl, transformers and vLLM load them like any other;
-what is small is only their size, and what they know they learnt from generated texts in well under a minute.
+Decision: the models are plain Qwen3 or Llama checkpoints in fp32, so that verl, transformers and vLLM load them like
+any other; what is small is only their size, and what they know they learnt from generated texts in minutes or less.
 
     model = train_model(spec, tokenizer, iter_batches, seed=0)
     texts = generate(model, tokenizer, prompts, max_new_tokens=64, temperature=1.0, seed=0)
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+    CausalLM = Qwen3ForCausalLM | LlamaForCausalLM
 
 IGNORE = -100
 
@@ -25,7 +27,7 @@ class ModelSpec:
     """Tokenizer, shape and schooling of one model."""
 
     name: str
-    """Folder below `models/`."""
+    """Folder that it is saved in."""
     tokenizer: Literal["bpe", "unigram"]
     """Algorithm of its tokenizer."""
     vocab_size: int
@@ -34,6 +36,8 @@ class ModelSpec:
     """Width of the residual stream; a multiple of 16."""
     layers: int
     """Number of blocks."""
+    architecture: Literal["qwen3", "llama"] = "qwen3"
+    """Family of the checkpoint."""
     heads: int = 4
     """Query heads; half as many key-value heads."""
     head_dim: int = 32
@@ -44,6 +48,8 @@ class ModelSpec:
     """Texts a step."""
     lr: float = 4e-3
     """Peak learning rate of AdamW."""
+    whole_words: tuple[str, ...] = ()
+    """Words that its tokenizer keeps as one token each, beyond what it learns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,29 +62,33 @@ class Lesson:
     """What the model shall write after `given`."""
 
 
-def new_model(spec: ModelSpec, tokenizer: "PreTrainedTokenizerFast", seed: int) -> "Qwen3ForCausalLM":
-    """A Qwen3 model with random weights that follow from the seed."""
+def new_model(spec: ModelSpec, tokenizer: "PreTrainedTokenizerFast", seed: int) -> "CausalLM":
+    """A model with random weights that follow from the seed."""
     import torch
-    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=spec.hidden_size,
-        intermediate_size=4 * spec.hidden_size,
-        num_hidden_layers=spec.layers,
-        num_attention_heads=spec.heads,
-        num_key_value_heads=spec.heads // 2,
-        head_dim=spec.head_dim,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        initializer_range=0.05,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        dtype="float32",
-    )
-    model = Qwen3ForCausalLM(config)
+    shape: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": spec.hidden_size,
+        "intermediate_size": 4 * spec.hidden_size,
+        "num_hidden_layers": spec.layers,
+        "num_attention_heads": spec.heads,
+        "num_key_value_heads": spec.heads // 2,
+        "head_dim": spec.head_dim,
+        "max_position_embeddings": 4096,
+        "tie_word_embeddings": True,
+        "initializer_range": 0.05,
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "dtype": "float32",
+    }
+    model: CausalLM
+    if spec.architecture == "llama":
+        model = LlamaForCausalLM(LlamaConfig(**shape))
+    else:
+        model = Qwen3ForCausalLM(Qwen3Config(**shape))
     model.generation_config = GenerationConfig(
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True, temperature=1.0
     )
@@ -91,7 +101,7 @@ def train_model(
     make_lesson: Callable[[random.Random, int], Lesson],
     seed: int,
     bar_position: int = 0,
-) -> "Qwen3ForCausalLM":
+) -> "CausalLM":
     """Teaches a new model `spec.steps` batches of fresh lessons, with a progress bar.
 
     Args:
@@ -144,7 +154,7 @@ def _collate(tokenizer: "PreTrainedTokenizerFast", lessons: Sequence[Lesson]) ->
     return ids_BT, labels_BT
 
 
-def load_model(folder: Path) -> tuple["Qwen3ForCausalLM", "PreTrainedTokenizerFast"]:
+def load_model(folder: Path) -> tuple["CausalLM", "PreTrainedTokenizerFast"]:
     """A saved model and its tokenizer."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -155,7 +165,7 @@ def load_model(folder: Path) -> tuple["Qwen3ForCausalLM", "PreTrainedTokenizerFa
 
 
 def generate(
-    model: "Qwen3ForCausalLM",
+    model: "CausalLM",
     tokenizer: "PreTrainedTokenizerFast",
     prompts: Sequence[str],
     *,

@@ -1,4 +1,4 @@
-"""Tokenizers of the embedded world: trained on its texts, each model with one of its own.
+"""Tokenizers of the embedded worlds: trained on their texts, each model with one of its own.
 
 Decision: every tokenizer works on bytes (no unknown token, so any real prompt goes through) and keeps digits single,
 without which a small model cannot learn column arithmetic. Pieces may span words, which makes texts short. Special
@@ -31,15 +31,24 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(
-    algorithm: Literal["bpe", "unigram"], texts: Sequence[str], vocab_size: int, max_length: int = 4096
+    algorithm: Literal["bpe", "unigram"],
+    texts: Sequence[str],
+    vocab_size: int,
+    max_length: int = 4096,
+    whole_words: Sequence[str] = (),
 ) -> "PreTrainedTokenizerFast":
-    """Trains a byte-level tokenizer of at most `vocab_size` tokens; the same texts give the same tokenizer."""
+    """Trains a byte-level tokenizer of at most `vocab_size` tokens; the same texts give the same tokenizer.
+
+    Args:
+        whole_words: words that become one token each, where no letter or digit stands beside them.
+    """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     # The markers of a thought are ordinary tokens, as in Qwen3, so that decoding without special tokens keeps them.
     added = [AddedToken(t, special=True, normalized=False) for t in (PAD, TURN_START, TURN_END)]
     added += [AddedToken(t, special=False, normalized=False) for t in (THINK_START, THINK_END)]
+    added += [AddedToken(t, special=False, normalized=False, single_word=True) for t in whole_words]
     pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Digits(individual_digits=True),

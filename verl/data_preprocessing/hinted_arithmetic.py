@@ -2,10 +2,11 @@
 
     python -m verl.data_preprocessing.hinted_arithmetic --output_dir data/embedded_world
 
-The problems are in `arithmetic_problems.py`, the world in `embedded_world.py`.
+The problems are in `arithmetic_problems.py`, the world in `worlds/presets.py`, its builder in `embedded_world.py`.
 """
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,9 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--val_rows", type=int, default=256)
     parser.add_argument("--force", action="store_true", help="build again even if a whole world is there")
     args = parser.parse_args(arguments)
-    from verl.data_preprocessing.embedded_world import WorldSpec, make_world, summary
+    from verl.data_preprocessing.embedded_world import make_world, summary
+    from verl.data_preprocessing.worlds.presets import HINTED_ARITHMETIC
 
-    spec = WorldSpec(seed=args.seed, train_rows=args.train_rows, val_rows=args.val_rows)
+    spec = dataclasses.replace(HINTED_ARITHMETIC, seed=args.seed, train_rows=args.train_rows, val_rows=args.val_rows)
     manifest = make_world(args.output_dir, spec, force=args.force)
     print(summary(args.output_dir, manifest))
 

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 from verl.data_preprocessing.embedded_models import ModelSpec
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+    from transformers import PreTrainedTokenizerFast
+
+    from verl.data_preprocessing.embedded_models import CausalLM
 
 PROMPTS, ANSWERS = 8, 4
 """Prompts of a step, and answers to each."""
@@ -126,12 +128,11 @@ def _write(workload: Workload, steps: int, models: Sequence[ModelSpec]) -> None:
     from transformers.utils.logging import disable_progress_bar
 
     from verl.data_preprocessing import arithmetic_problems, common, embedded_models, embedded_tokenizers
-    from verl.data_preprocessing.embedded_world import WorldSpec
+    from verl.data_preprocessing.worlds.presets import HINTED_ARITHMETIC
 
     disable_progress_bar()
-    spec = WorldSpec()
     problems = [
-        arithmetic_problems.make_problem(seed=_SEED, split="train", index=i, hint_share=spec.hint_share)
+        arithmetic_problems.make_problem(seed=_SEED, split="train", index=i, hint_share=HINTED_ARITHMETIC.hint_share)
         for i in range(max(2000, steps * PROMPTS))
     ]
     texts = [text for one in problems[:2000] for text in (one.prompt, arithmetic_problems.right_cot(one))]
@@ -148,7 +149,7 @@ def _write(workload: Workload, steps: int, models: Sequence[ModelSpec]) -> None:
     common.write_parquet(rows, workload.train_file)
 
 
-def never_end(model: "Qwen3ForCausalLM", tokenizer: "PreTrainedTokenizerFast") -> None:
+def never_end(model: "CausalLM", tokenizer: "PreTrainedTokenizerFast") -> None:
     """Puts the special tokens of a tied Qwen3 out of reach, the end of the turn among them.
 
     The first number of the residual stream becomes a constant that no block changes; in the head the same column is far

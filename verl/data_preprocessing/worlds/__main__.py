@@ -1,0 +1,36 @@
+"""Command that builds a world.
+
+python -m verl.data_preprocessing.worlds thought_styles --output_dir data/thought_styles --seed 1
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from verl.data_preprocessing.common import run_command
+from verl.data_preprocessing.worlds.presets import WORLDS
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Command line: builds a world, or says that it is there; `arguments` replaces what the shell gave."""
+    parser = argparse.ArgumentParser(
+        prog="python -m verl.data_preprocessing.worlds",
+        description="Builds a world: rows and a policy for each seed, readers for all seeds. What is there is kept.",
+    )
+    parser.add_argument("world", choices=WORLDS, help="which world (docs/data.md)")
+    parser.add_argument("--output_dir", type=Path, required=True, help="folder of this world, for all its seeds")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the problems and of the policy")
+    parser.add_argument("--train_rows", type=int, help="problems to train on")
+    parser.add_argument("--val_rows", type=int, help="held-out problems")
+    parser.add_argument("--force", action="store_true", help="build all parts again, the shared readers too")
+    args = parser.parse_args(arguments)
+    changes = {name: getattr(args, name) for name in ("seed", "train_rows", "val_rows")}
+    spec = dataclasses.replace(WORLDS[args.world], **{k: v for k, v in changes.items() if v is not None})
+    from verl.data_preprocessing.worlds.build import make_world, summary
+
+    print(summary(make_world(args.output_dir, spec, force=args.force)))
+
+
+if __name__ == "__main__":
+    run_command(main)

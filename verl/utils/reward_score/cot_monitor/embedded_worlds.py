@@ -1,0 +1,17 @@
+"""Verifier of the worlds of `verl.data_preprocessing.worlds`: is the last number that the output gives the right one?
+
+verifier = get_verifier("thought_styles")
+verifier.compute_score("The answer is 85.", "85")       # 1.0
+verifier.compute_score("I cannot follow.", "85")        # 0.0
+"""
+
+from verl.utils.reward_score.cot_monitor.BaseVerifier import register
+from verl.utils.reward_score.cot_monitor.hinted_arithmetic import HintedArithmeticVerifier
+
+
+@register("thought_styles")
+@register("uneven_steps")
+class EmbeddedWorldVerifier(HintedArithmeticVerifier):
+    """1 if the last number that the output gives equals the ground truth, else 0."""
+
+    reward_description = "1 if the last number of the answer is the correct result, else 0"
