@@ -42,6 +42,8 @@ def test_it_trains_and_is_replayed(world: World, tmp_path: Path) -> None:
         assert asked
         for row in asked:
             for one in row["classmates"]:
+                if one["samples"][0]["outcome"] == "empty_cot":
+                    continue
                 assert [sample["view"] for sample in one["samples"]] == [0, 1], "one request for each view"
                 assert all(max(sample["log_probs"]) <= 0 for sample in one["samples"])
         assert line["critic/classmate_likelihood/mean"] < 0

@@ -27,7 +27,8 @@ from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 from verl.workers.row_pipeline import RowPipeline
 
 REWARD = "reward_model.classmate_cot_reward_configs"
-PLAIN, GAIN = f"{KIND}=likelihood", f"{KIND}=likelihood_gain"
+PLAIN = (f"{KIND}=likelihood", f"{REWARD}.empty_cot_score=exclude")
+GAIN = f"{KIND}=likelihood_gain"
 SAMPLES = "reward_model.classmate_generation_configs.num_return_sequences=3"
 STATED = "\n\nThe answer is 7"
 
@@ -88,7 +89,7 @@ def samples(row: ScoredRow, m: int) -> list[dict[str, Any]]:
 
 
 def test_it_is_the_models_own_number_for_both_tokenizers(folder: Path) -> None:
-    pipeline = pipeline_of(folder, PLAIN, SAMPLES)
+    pipeline = pipeline_of(folder, *PLAIN, SAMPLES)
     (row,) = made(pipeline, answer_of())
     means = []
     for m in range(2):
@@ -118,7 +119,7 @@ def test_the_gain_is_over_the_question_alone_which_is_read_once(folder: Path) ->
 
 
 def test_with_immediate_answer_only_the_ground_truth_is_counted(folder: Path) -> None:
-    (row,) = made(pipeline_of(folder, PLAIN, f"{MODE}=immediate_answer"), answer_of())
+    (row,) = made(pipeline_of(folder, *PLAIN, f"{MODE}=immediate_answer"), answer_of())
     for m, name in enumerate(CLASSMATES):
         prompt = line_of(row)["classmates"][m]["prompt"]
         assert prompt.endswith("</think>\n\nThe answer is")
@@ -129,7 +130,7 @@ def test_with_immediate_answer_only_the_ground_truth_is_counted(folder: Path) ->
 
 
 def test_the_policy_itself_can_be_the_classmate(folder: Path) -> None:
-    pipeline = pipeline_of(folder, PLAIN, f"{REWARD}.self_play=live",
+    pipeline = pipeline_of(folder, *PLAIN, f"{REWARD}.self_play=live",
                            f"{REWARD}.self_play_model={folder / 'byte_bpe'}", names=CLASSMATES[:1])  # fmt: skip
     (row,) = made(pipeline, answer_of())
     expected = one_by_one(folder, pipeline, row, 1)
@@ -192,15 +193,15 @@ def test_one_request_for_each_classmate_and_view(models: Path) -> None:
 
 
 def test_a_part_of_a_thought_is_closed_before_the_answer(models: Path) -> None:
-    _, client = scripted(models, PLAIN, f"{REWARD}.main_cot_keep_rate=0.5")
+    _, client = scripted(models, *PLAIN, f"{REWARD}.main_cot_keep_rate=0.5")
     assert all(request["prompt"].endswith("</think>") for request in client.requests)
 
 
 def test_a_failed_classmate_has_an_outcome_and_no_score(models: Path) -> None:
-    row, _ = scripted(models, PLAIN, tell=lambda m: Outcome.engine_error if m else -2.0)
+    row, _ = scripted(models, *PLAIN, tell=lambda m: Outcome.engine_error if m else -2.0)
     assert [one["outcome"] for one in samples(row, 0) + samples(row, 1)] == ["ok", "engine_error"]
     assert row.scores.classmate_score == -2.0
-    none, _ = scripted(models, PLAIN, tell=lambda m: Outcome.timeout)
+    none, _ = scripted(models, *PLAIN, tell=lambda m: Outcome.timeout)
     assert (none.scores.classmate_valid, none.scores.final_reward) == (False, 1.0)
 
 
@@ -214,13 +215,13 @@ def test_a_failed_classmate_has_an_outcome_and_no_score(models: Path) -> None:
 )
 def test_the_ground_truth_is_stated_as_the_verifier_reads_it(models: Path, source: str, truth: str, text: str) -> None:
     task = Task(question=QUESTION, data_source=source, reward_model={"ground_truth": truth}, extra_info={"index": 3})
-    _, client = scripted(models, PLAIN, task=task)
+    _, client = scripted(models, *PLAIN, task=task)
     assert {request["text"] for request in client.requests} == {text}
 
 
 def test_a_row_without_a_ground_truth_asks_nobody(models: Path) -> None:
     task = replace(answer_of().task, reward_model={"ground_truth": " "})
-    row, client = scripted(models, PLAIN, task=task)
+    row, client = scripted(models, *PLAIN, task=task)
     assert client.requests == []
     assert {one["outcome"] for one in samples(row, 0)} == {"judge_error"}
     assert "no ground truth" in samples(row, 0)[0]["error"]
@@ -228,9 +229,9 @@ def test_a_row_without_a_ground_truth_asks_nobody(models: Path) -> None:
 
 def test_room_is_left_for_the_answer(models: Path) -> None:
     """Prompt and answer, and one token more, which engines want to write."""
-    length, stated = scripted(models, PLAIN)[1].requests[0]["tokens"]
+    length, stated = scripted(models, *PLAIN)[1].requests[0]["tokens"]
     limit = "reward_model.classmate_generation_configs.max_model_len"
-    row, _ = scripted(models, PLAIN, f"{limit}={length + stated}")
+    row, _ = scripted(models, *PLAIN, f"{limit}={length + stated}")
     assert samples(row, 0)[0]["outcome"] == "too_long"
-    row, _ = scripted(models, PLAIN, f"{limit}={length + stated + 1}")
+    row, _ = scripted(models, *PLAIN, f"{limit}={length + stated + 1}")
     assert samples(row, 0)[0]["outcome"] == "ok"
