@@ -165,6 +165,10 @@ MISTAKES = [
     ({"classmate_ping_timeout": 0}, "write 20"),
     ({"classmate_sleep_timeout": -1}, "write 120"),
     ({"classmate_silence_steps": -1}, "write 3"),
+    (
+        {"evaluation_classmates": ["a/b"]},
+        "reward_model.evaluation_classmates[0]: expected keys and values, got 'a/b'; write {model: a/b}",
+    ),
     ({"classmate_generation_configs": 3}, "reward_model.classmate_generation_configs: expected keys and values, got 3"),
     ({"classmate_generation_configs": {"top_p": 0}}, "reward_model.classmate_generation_configs.top_p: 0.0 is not in"),
     ({"classmate_generation_configs": {"top_k": 0}}, "write -1 for all"),

@@ -29,7 +29,7 @@ import itertools
 import math
 import textwrap
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -138,10 +138,10 @@ def parse(cls: type[T], mapping: Mapping[str, Any], path: str, *, foreign: Colle
     Raises:
         ConfigError: unknown key, wrong type, a number out of bounds, or whatever `cls.__post_init__` refuses.
     """
-    if not isinstance(mapping, Mapping):
-        raise ConfigError(f"{path}: expected keys and values, got {mapping!r}")
     assert dataclasses.is_dataclass(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{path}: expected keys and values, got {mapping!r}{_with_its_key(fields.values(), mapping)}")
     hints = get_type_hints(cls)
     values: dict[str, Any] = {}
     for key, value in mapping.items():
@@ -202,6 +202,12 @@ def _refuse_values(value: Any, path: str) -> None:
             _refuse_values(inner, f"{path}.{key}")
     elif value is not None:
         raise ConfigError(f"{path}: a legacy key of verl that nothing reads here; remove it")
+
+
+def _with_its_key(fields: Iterable[dataclasses.Field], value: Any) -> str:
+    """What to write for a text that stands where the node of a class with one required key belongs; else nothing."""
+    needed = [one.name for one in fields if one.default is one.default_factory is dataclasses.MISSING]
+    return f"; write {{{needed[0]}: {value}}}" if isinstance(value, str) and len(needed) == 1 else ""
 
 
 def _other_spellings(field: dataclasses.Field) -> str:
