@@ -13,6 +13,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -62,6 +63,8 @@ class RunResult:
     `insider_gap`, `samples_to_learn`."""
     curves: dict[str, list[float]]
     """Accuracy of each reader with 0, 25, 50, 75 and 100 % of the stripped thought."""
+    day: str = field(default_factory=lambda: date.today().isoformat())
+    """When the result was made, YYYY-MM-DD."""
     examples: list[dict[str, str]] = field(default_factory=list)
     """Held-out problems with the thoughts of the start policy (`before`) and of the trained one (`after`)."""
 
