@@ -1,0 +1,231 @@
+"""What was predicted of a study before it was run, and what came of it.
+
+One decision: predictions are data. `docs/claim/predictions.yaml` is committed before the first run, and a verdict
+follows from it and from the result files by the rules below, without anybody's judgement:
+
+* `exceeds`: left exceeds right by at least `by` in the mean, and the whole interval is above 0.
+* `does_not_exceed`: the whole interval of left less right is below `by`.
+* `within`: the mean of left less right is at most `by` away from 0.
+
+A prediction is `held` if its rule is met, and its condition too where it has one (`accuracy_within`: the mean of the
+two arms' policy accuracies differs by at most so much). Else it is `refuted`: an interval that includes the bound
+refutes, there is no "nearly held". It is `open` while a registered seed of one of its arms lacks the measure; no
+verdict is given on fewer seeds than were registered.
+
+The file's keys are the fields of `Registration`, `StudyPlan`, `ArmLabel` and `Prediction`:
+
+    studies:
+      - name: cot_transfer
+        seeds: [11, 12, 13, 14, 15, 16, 17, 18]
+        arms:
+          - {name: baseline, label: no classmates}
+          - {name: two, label: two classmates}
+    predictions:
+      - name: unseen_readers_gain
+        text: With two classmates, readers that were never asked follow the thoughts better.
+        study: cot_transfer
+        kind: exceeds
+        left: two
+        right: baseline
+        by: 0.2
+        accuracy_within: 0.02
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from verl.classmate.errors import ConfigError
+from verl.classmate.typed import parse, require
+from verl.evaluation.study.results import RunResult
+from verl.evaluation.study.statistics import PairedDifference
+from verl.evaluation.study.summary import PRIMARY, Summary
+
+Kind = Literal["exceeds", "does_not_exceed", "within"]
+Outcome = Literal["held", "refuted", "open"]
+ROUNDING = 1e-9
+"""Differences of shares that are smaller come from floating point."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmLabel:
+    """An arm of a study."""
+
+    name: str
+    """As in the result files."""
+    label: str
+    """What it is, in plain words, for tables and figures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPlan:
+    """What is run of a study."""
+
+    name: str
+    """As in the result files."""
+    text: str = ""
+    """A sentence or two below its heading."""
+    seeds: tuple[int, ...]
+    """All seeds of every arm."""
+    arms: tuple[ArmLabel, ...]
+    """In the order in which they are shown."""
+
+    def __post_init__(self) -> None:
+        require(len(set(self.seeds)) > 1, f"{self.name}.seeds: {list(self.seeds)} give no interval; write two or more")
+        _no_repeats(f"{self.name}.seeds", self.seeds)
+        _no_repeats(f"{self.name}.arms", [arm.name for arm in self.arms])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """A statement about two arms of a study that the runs can refute."""
+
+    name: str
+    """Short, for tables."""
+    text: str
+    """The whole sentence."""
+    study: str
+    """Name of the study."""
+    kind: Kind
+    """The rule; see above."""
+    measure: str = PRIMARY
+    """One of `RunResult.numbers`, or `curves.READER.PERCENT`."""
+    left: str
+    """Name of an arm."""
+    right: str
+    """Name of the arm that it is compared with; the same if `right_measure` is another, such as `start_unseen`."""
+    right_measure: str | None = None
+    """Measure of the right arm; null for the same."""
+    by: float = field(metadata={"at_least": 0, "write": "0 or more, or swap left and right"})
+    """The bound, in the measure's unit: shares in 0..1, tokens."""
+    accuracy_within: float | None = field(default=None, metadata={"at_least": 0, "write": "for instance 0.02"})
+    """The condition: how far the arms' mean policy accuracies may be apart; null for none."""
+
+    def __post_init__(self) -> None:
+        same = self.left == self.right and self.right_measure in (None, self.measure)
+        require(not same, f"{self.name}: compares {self.left} with itself; write another right or right_measure")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """All that was written down before the runs."""
+
+    studies: tuple[StudyPlan, ...] = ()
+    """What is run."""
+    predictions: tuple[Prediction, ...] = ()
+    """What is expected; the first of a study is its main one, whose arms are shown in the examples."""
+
+    def __post_init__(self) -> None:
+        _no_repeats("studies", [one.name for one in self.studies])
+        _no_repeats("predictions", [one.name for one in self.predictions])
+        arms = {one.name: [arm.name for arm in one.arms] for one in self.studies}
+        for one in self.predictions:
+            require(one.study in arms, f"{one.name}.study: {one.study!r} is none of: {', '.join(arms) or 'none'}")
+            for side, arm in (("left", one.left), ("right", one.right)):
+                known = arms[one.study]
+                require(arm in known, f"{one.name}.{side}: {arm!r} is none of {one.study}'s arms: {', '.join(known)}")
+
+    def plan(self, study: str) -> StudyPlan | None:
+        """What was registered of a study; None for one that was not."""
+        return next((one for one in self.studies if one.name == study), None)
+
+    def predictions_of(self, study: str) -> tuple[Prediction, ...]:
+        """What was predicted of a study."""
+        return tuple(one for one in self.predictions if one.study == study)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What came of a prediction."""
+
+    prediction: Prediction
+    """What was predicted."""
+    outcome: Outcome
+    """Whether it held."""
+    difference: PairedDifference
+    """Left less right in the measure, over the seeds that both have so far."""
+    accuracy: PairedDifference
+    """Left less right in policy accuracy: always shown beside the measure, and a condition where one is set."""
+    why: str
+    """Which part of the rule was not met, or what is missing; empty if it held."""
+
+
+def load_registration(path: Path) -> Registration:
+    """Reads what was predicted.
+
+    Raises:
+        ConfigError: no YAML, an unknown or missing key, an arm or study that is not listed, a name twice; in one line.
+        FileNotFoundError: there is no such file.
+    """
+    try:
+        content = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{path}: expected the keys studies and predictions")
+    return parse(Registration, content, path.name)
+
+
+def summarise(study: str, results: Sequence[RunResult], registration: Registration) -> Summary:
+    """The runs of a study, with the arms and seeds that were registered for it; of another study, those that were run.
+
+    Raises:
+        ValueError: a run that was not registered; in one line.
+    """
+    plan = registration.plan(study)
+    if plan is None:
+        return Summary.of(study, results)
+    return Summary.of(study, results, {arm.name: arm.label for arm in plan.arms}, plan.seeds)
+
+
+def judge(prediction: Prediction, summary: Summary) -> Verdict:
+    """What came of a prediction, by the rules above. `summary` is of its study, with the registered seeds."""
+    one = prediction
+    difference = summary.difference(one.left, one.right, one.measure, one.right_measure)
+    accuracy = summary.difference(one.left, one.right, "accuracy")
+    lacking = _lacking(one, summary)
+    why = lacking or _broken(one, difference) or _condition_broken(one, accuracy)
+    outcome: Outcome = "open" if lacking else "refuted" if why else "held"
+    return Verdict(prediction=one, outcome=outcome, difference=difference, accuracy=accuracy, why=why)
+
+
+def _lacking(one: Prediction, summary: Summary) -> str:
+    """Which registered seeds lack a number that the rule needs."""
+    needed = [(one.left, one.measure), (one.right, one.right_measure or one.measure)]
+    if one.accuracy_within is not None:
+        needed += [(one.left, "accuracy"), (one.right, "accuracy")]
+    said = []
+    for arm, measure in dict.fromkeys(needed):
+        seeds = summary.missing(arm, measure)
+        if seeds:
+            said.append(f"{arm} lacks {measure} at seed{'s'[: len(seeds) - 1]} {', '.join(map(str, seeds))}")
+    return "; ".join(said)
+
+
+def _broken(one: Prediction, difference: PairedDifference) -> str:
+    """Which part of the rule on the measure is not met; all seeds are there."""
+    mean, interval = difference.mean.value, difference.interval
+    assert mean is not None
+    assert interval is not None
+    if one.kind == "within":
+        return "" if abs(mean) <= one.by + ROUNDING else f"the mean is more than {one.by:g} away from 0"
+    if one.kind == "does_not_exceed":
+        return "" if interval[1] < one.by - ROUNDING else f"the interval is not all below {one.by:g}"
+    if mean < one.by - ROUNDING:
+        return f"the mean is below {one.by:g}"
+    return "" if interval[0] > ROUNDING else "the interval is not all above 0"
+
+
+def _condition_broken(one: Prediction, accuracy: PairedDifference) -> str:
+    mean = accuracy.mean.value
+    if one.accuracy_within is None or mean is None or abs(mean) <= one.accuracy_within + ROUNDING:
+        return ""
+    return f"the arms' accuracies are more than {one.accuracy_within:g} apart"
+
+
+def _no_repeats(path: str, names: Sequence[Any]) -> None:
+    twice = [name for name in names if list(names).count(name) > 1]
+    require(not twice, f"{path}: {twice[0] if twice else ''} is there twice; remove one")
