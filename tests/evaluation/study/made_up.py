@@ -1,20 +1,16 @@
 """Made-up results of a study, for tests of what is made from them."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from verl.evaluation.study.presets import STUDIES
 from verl.evaluation.study.results import RunResult, write_result
 
 SEEDS = (11, 12, 13, 14)
 READERS = {"classmate_a": "classmate", "unseen_llama": "unseen", "unseen_dialect": "unseen", "insider": "insider"}
-REGISTRATION = """
-studies:
-  - name: transfer
-    text: Adding two numbers in styles that readers know or do not know.
-    seeds: [11, 12, 13, 14]
-    arms:
-      - {name: baseline, label: no classmates}
-      - {name: placebo, label: shuffled scores}
-      - {name: two, label: two classmates}
+ARMS = ("baseline", "placebo", "two")
+STUDY = replace(STUDIES["cot_transfer"].of_arms(ARMS), name="transfer", seeds=SEEDS)
+PREDICTIONS = """
 predictions:
   - name: unseen readers gain
     text: Readers that were never asked follow the thoughts better.
@@ -75,7 +71,7 @@ def result(arm: str = "two", seed: int = 11, study: str = "transfer", **changed:
 
 def all_results() -> list[RunResult]:
     """Three arms with four seeds."""
-    return [result(arm, seed) for arm in ("baseline", "placebo", "two") for seed in SEEDS]
+    return [result(arm, seed) for arm in ARMS for seed in SEEDS]
 
 
 def write_all(folder: Path) -> None:

@@ -101,12 +101,12 @@ def test_a_file_that_is_no_result_is_refused(change, said, tmp_path: Path) -> No
 def test_a_file_cut_short_is_refused(tmp_path: Path) -> None:
     path = write_result(result(), tmp_path)
     path.write_text(path.read_text()[:100])
-    with pytest.raises(ValueError, match="no JSON .* remove the file and run the study again"):
+    with pytest.raises(ValueError, match=r"no JSON .* remove the file and run the study again"):
         load_results(tmp_path)
 
 
 def test_runs_of_different_length_are_never_mixed(tmp_path: Path) -> None:
     write_all(tmp_path)
     write_result(result(seed=14, steps=60), tmp_path)
-    with pytest.raises(ValueError, match="took 80 steps and .*two_seed14.json 60; remove those"):
+    with pytest.raises(ValueError, match=r"took 80 steps and .*two_seed14.json 60; remove those"):
         load_results(tmp_path)

@@ -60,7 +60,7 @@ def test_ties_are_dropped() -> None:
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_none_are_refused(number):
-    with pytest.raises(ValueError, match="seed 3: .* cannot be compared; leave out what was not measured"):
+    with pytest.raises(ValueError, match=r"seed 3: .* cannot be compared; leave out what was not measured"):
         paired({3: number}, {1: 0.5})
     with pytest.raises(ValueError, match="has no mean"):
         mean_of([number, 1.0])

@@ -60,9 +60,9 @@ class Summary:
         for (arm, seed), run in runs.items():
             where = f"{name}/{arm}_seed{seed}"
             if labels is not None and arm not in labels:
-                raise ValueError(f"{where}: arm {arm} is not registered; list it under the study's arms")
+                raise ValueError(f"{where}: the study has no arm {arm}; remove the file")
             if seeds is not None and seed not in seeds:
-                raise ValueError(f"{where}: seed {seed} is not registered; remove the file")
+                raise ValueError(f"{where}: the study has no seed {seed}; remove the file")
             for reader, role in run.readers.items():
                 if roles.setdefault(reader, role) != role:
                     raise ValueError(f"{where}: {reader} is {role} here and {roles[reader]} elsewhere; run it again")

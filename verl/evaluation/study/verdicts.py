@@ -9,19 +9,14 @@ follows from it and from the result files by the rules below, without anybody's 
 
 A prediction is `held` if its rule is met, and its condition too where it has one (`accuracy_within`: the mean of the
 two arms' policy accuracies differs by at most so much). Else it is `refuted`: an interval that includes the bound
-refutes, there is no "nearly held". It is `open` while a registered seed of one of its arms lacks the measure; no
-verdict is given on fewer seeds than were registered.
+refutes, there is no "nearly held". It is `open` while a seed of the study lacks the measure in one of the two arms; no
+verdict is given on fewer seeds than the study has.
 
-The file's keys are the fields of `Registration`, `StudyPlan`, `ArmLabel` and `Prediction`:
+The file has one key, `predictions`, a list; the keys of each are the fields of `Prediction`. Which arms and seeds a
+study has, its `Study` says (`presets.py`).
 
-    studies:
-      - name: cot_transfer
-        seeds: [11, 12, 13, 14, 15, 16, 17, 18]
-        arms:
-          - {name: baseline, label: no classmates}
-          - {name: two, label: two classmates}
     predictions:
-      - name: unseen_readers_gain
+      - name: unseen readers gain
         text: With two classmates, readers that were never asked follow the thoughts better.
         study: cot_transfer
         kind: exceeds
@@ -31,16 +26,18 @@ The file's keys are the fields of `Registration`, `StudyPlan`, `ArmLabel` and `P
         accuracy_within: 0.02
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 
 from verl.classmate.errors import ConfigError
 from verl.classmate.typed import parse, require
+from verl.evaluation.study.presets import STUDIES
 from verl.evaluation.study.results import RunResult
+from verl.evaluation.study.spec import Study
 from verl.evaluation.study.statistics import PairedDifference
 from verl.evaluation.study.summary import PRIMARY, Summary
 
@@ -48,35 +45,6 @@ Kind = Literal["exceeds", "does_not_exceed", "within"]
 Outcome = Literal["held", "refuted", "open"]
 ROUNDING = 1e-9
 """Differences of shares that are smaller come from floating point."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmLabel:
-    """An arm of a study."""
-
-    name: str
-    """As in the result files."""
-    label: str
-    """What it is, in plain words, for tables and figures."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyPlan:
-    """What is run of a study."""
-
-    name: str
-    """As in the result files."""
-    text: str = ""
-    """A sentence or two below its heading."""
-    seeds: tuple[int, ...]
-    """All seeds of every arm."""
-    arms: tuple[ArmLabel, ...]
-    """In the order in which they are shown."""
-
-    def __post_init__(self) -> None:
-        require(len(set(self.seeds)) > 1, f"{self.name}.seeds: {list(self.seeds)} give no interval; write two or more")
-        _no_repeats(f"{self.name}.seeds", self.seeds)
-        _no_repeats(f"{self.name}.arms", [arm.name for arm in self.arms])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,31 +78,8 @@ class Prediction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Registration:
-    """All that was written down before the runs."""
-
-    studies: tuple[StudyPlan, ...] = ()
-    """What is run."""
-    predictions: tuple[Prediction, ...] = ()
-    """What is expected; the first of a study is its main one, whose arms are shown in the examples."""
-
-    def __post_init__(self) -> None:
-        _no_repeats("studies", [one.name for one in self.studies])
-        _no_repeats("predictions", [one.name for one in self.predictions])
-        arms = {one.name: [arm.name for arm in one.arms] for one in self.studies}
-        for one in self.predictions:
-            require(one.study in arms, f"{one.name}.study: {one.study!r} is none of: {', '.join(arms) or 'none'}")
-            for side, arm in (("left", one.left), ("right", one.right)):
-                known = arms[one.study]
-                require(arm in known, f"{one.name}.{side}: {arm!r} is none of {one.study}'s arms: {', '.join(known)}")
-
-    def plan(self, study: str) -> StudyPlan | None:
-        """What was registered of a study; None for one that was not."""
-        return next((one for one in self.studies if one.name == study), None)
-
-    def predictions_of(self, study: str) -> tuple[Prediction, ...]:
-        """What was predicted of a study."""
-        return tuple(one for one in self.predictions if one.study == study)
+class _File:
+    predictions: tuple[Prediction, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,11 +98,11 @@ class Verdict:
     """Which part of the rule was not met, or what is missing; empty if it held."""
 
 
-def load_registration(path: Path) -> Registration:
-    """Reads what was predicted.
+def load_predictions(path: Path, studies: Mapping[str, Study] = STUDIES) -> tuple[Prediction, ...]:
+    """Reads what was predicted; the first of a study is its main one.
 
     Raises:
-        ConfigError: no YAML, an unknown or missing key, an arm or study that is not listed, a name twice; in one line.
+        ConfigError: no YAML, an unknown or missing key, a study or an arm that there is not, a name twice; in one line.
         FileNotFoundError: there is no such file.
     """
     try:
@@ -165,24 +110,33 @@ def load_registration(path: Path) -> Registration:
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, Mapping):
-        raise ConfigError(f"{path}: expected the keys studies and predictions")
-    return parse(Registration, content, path.name)
+        raise ConfigError(f"{path}: expected the key predictions and a list")
+    predictions = parse(_File, content, path.name).predictions
+    names = [one.name for one in predictions]
+    for one in predictions:
+        where = f"{path.name}: {one.name}"
+        require(names.count(one.name) == 1, f"{where}: there are two of this name; rename one")
+        require(one.study in studies, f"{where}: {one.study!r} is no study; write one of: {', '.join(studies)}")
+        arms = [arm.name for arm in studies[one.study].arms]
+        for arm in (one.left, one.right):
+            require(arm in arms, f"{where}: {arm!r} is no arm of {one.study}; write one of: {', '.join(arms)}")
+    return predictions
 
 
-def summarise(study: str, results: Sequence[RunResult], registration: Registration) -> Summary:
-    """The runs of a study, with the arms and seeds that were registered for it; of another study, those that were run.
+def summarise(name: str, results: Iterable[RunResult], studies: Mapping[str, Study] = STUDIES) -> Summary:
+    """The runs of a study with its arms and seeds; of a study that is not among `studies`, those that were run.
 
     Raises:
-        ValueError: a run that was not registered; in one line.
+        ValueError: a run of an arm or a seed that the study has not; in one line.
     """
-    plan = registration.plan(study)
-    if plan is None:
-        return Summary.of(study, results)
-    return Summary.of(study, results, {arm.name: arm.label for arm in plan.arms}, plan.seeds)
+    if name not in studies:
+        return Summary.of(name, results)
+    study = studies[name]
+    return Summary.of(name, results, {arm.name: arm.title for arm in study.arms}, study.seeds)
 
 
 def judge(prediction: Prediction, summary: Summary) -> Verdict:
-    """What came of a prediction, by the rules above. `summary` is of its study, with the registered seeds."""
+    """What came of a prediction, by the rules above. `summary` is of its study, with all seeds that it should have."""
     one = prediction
     difference = summary.difference(one.left, one.right, one.measure, one.right_measure)
     accuracy = summary.difference(one.left, one.right, "accuracy")
@@ -193,7 +147,7 @@ def judge(prediction: Prediction, summary: Summary) -> Verdict:
 
 
 def _lacking(one: Prediction, summary: Summary) -> str:
-    """Which registered seeds lack a number that the rule needs."""
+    """Which seeds of the study lack a number that the rule needs."""
     needed = [(one.left, one.measure), (one.right, one.right_measure or one.measure)]
     if one.accuracy_within is not None:
         needed += [(one.left, "accuracy"), (one.right, "accuracy")]
@@ -208,8 +162,8 @@ def _lacking(one: Prediction, summary: Summary) -> str:
 def _broken(one: Prediction, difference: PairedDifference) -> str:
     """Which part of the rule on the measure is not met; all seeds are there."""
     mean, interval = difference.mean.value, difference.interval
-    assert mean is not None
-    assert interval is not None
+    if mean is None or interval is None:
+        raise ValueError(f"{one.study}: fewer than two seeds give no interval; give the study more")
     if one.kind == "within":
         return "" if abs(mean) <= one.by + ROUNDING else f"the mean is more than {one.by:g} away from 0"
     if one.kind == "does_not_exceed":
@@ -224,8 +178,3 @@ def _condition_broken(one: Prediction, accuracy: PairedDifference) -> str:
     if one.accuracy_within is None or mean is None or abs(mean) <= one.accuracy_within + ROUNDING:
         return ""
     return f"the arms' accuracies are more than {one.accuracy_within:g} apart"
-
-
-def _no_repeats(path: str, names: Sequence[Any]) -> None:
-    twice = [name for name in names if list(names).count(name) > 1]
-    require(not twice, f"{path}: {twice[0] if twice else ''} is there twice; remove one")
