@@ -28,8 +28,8 @@ Each number is a mean over seeds, with half its 95 % t interval (a seed is one o
 primary measure, accuracy of readers that were never asked in training from the thought without its answer, less their
 accuracy from the question alone. *Whole thought*: their accuracy with the answer left in. *Reads*: a reader's accuracy
 from the thought without its answer. *Insider's lead*: that of the reader that knows the private styles, less that of
-the unseen readers. *Samples to learn*: how many thoughts a fresh reader needs to follow them. p: exact two-sided sign
-test. Tables and figures are made from the result files and the predictions by one command; nothing here is edited.
+the unseen readers. p: exact two-sided sign test. Tables and figures are made from the result files and the predictions
+by one command; nothing here is edited.
 """
 
 
@@ -56,7 +56,7 @@ class Report:
         """
         predicted = load_predictions(predictions, studies)
         results = load_results(results_dir)
-        there = {one.study for one in (*results, *predicted)}
+        there = {one.study for one in results} | {one.study for one in predicted}
         names = [*(name for name in studies if name in there), *sorted(there - studies.keys())]
         summaries = {name: summarise(name, results, studies) for name in names}
         verdicts = tuple(judge(one, summaries[one.study]) for one in predicted)
@@ -99,6 +99,10 @@ class Report:
         curves = tables.curves_table(summary)
         if curves:
             parts.append(f"<details><summary>Accuracy with parts of the thought</summary>\n\n{curves}\n\n</details>")
+        learner = tables.learner_table(summary)
+        if learner:
+            said = "Share of the policy's answers that a reader gives after learning from so many of its thoughts:"
+            parts += [said, learner]
         parts.append(tables.examples_table(summary, self.main_arms(summary)))
         return parts
 
@@ -186,7 +190,8 @@ def _made(summary: Summary) -> str:
     days = sorted({run.day for run in runs})
     commits = list(dict.fromkeys(run.commit[:10] for run in sorted(runs, key=lambda run: run.day)))
     hours = sum(sum(run.seconds.values()) for run in runs) / 3600
-    told = f"{len(runs)} runs of {runs[0].steps} steps, made {' to '.join(dict.fromkeys((days[0], days[-1])))}"
+    told = f"{len(runs)} run{'s'[: len(runs) - 1]} of {runs[0].steps} steps"
+    told += f", made {' to '.join(dict.fromkeys((days[0], days[-1])))}"
     told += f" by commit {', '.join(commits)}, in {hours:.1f} hours of work."
     lacking = {arm: summary.missing(arm) for arm in summary.labels}
     missing = [f"{summary.labels[arm]} at {', '.join(map(str, seeds))}" for arm, seeds in lacking.items() if seeds]

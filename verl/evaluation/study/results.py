@@ -58,9 +58,9 @@ class RunResult:
     numbers: dict[str, float]
     """Shares in 0..1 and tokens, by name; what was not measured is missing.
 
-    `accuracy`, `tokens`, `start_accuracy`, `start_tokens`, `style_STYLE`; for each reader `reads_READER`,
-    `reads_full_READER`, `alone_READER`; `unseen`, `unseen_raw`, `start_unseen`, `start_unseen_raw`, `classmates`,
-    `insider_gap`, `samples_to_learn`."""
+    `accuracy`, `tokens`, `style_STYLE`; for each reader `reads_READER`, `reads_full_READER`, `alone_READER`; `unseen`,
+    `unseen_raw`, `classmates`, `insider_gap`, `learner_N`, `samples_to_learn`; those of the start policy with `start_`
+    before them."""
     curves: dict[str, list[float]]
     """Accuracy of each reader with 0, 25, 50, 75 and 100 % of the stripped thought."""
     day: str = field(default_factory=lambda: date.today().isoformat())

@@ -98,16 +98,28 @@ class Summary:
         """The role of a reader that was asked."""
         return next(run.readers[reader] for run in self.runs.values() if reader in run.readers)
 
+    def named(self, prefix: str) -> tuple[str, ...]:
+        """What follows `prefix` in the names of numbers that any run has, in alphabetical order, numbers by size."""
+        found = {name for run in self.runs.values() for name in run.numbers if name.startswith(prefix)}
+        return tuple(
+            sorted((name.removeprefix(prefix) for name in found), key=lambda name: (len(name) * name.isdigit(), name))
+        )
+
     def styles(self) -> tuple[str, ...]:
-        """Names of the styles whose shares were measured, in the order of the files."""
-        found = (name for run in self.runs.values() for name in run.numbers if name.startswith("style_"))
-        return tuple(name.removeprefix("style_") for name in dict.fromkeys(found))
+        """Names of the styles that any run's policy wrote, `other` last."""
+        return tuple(sorted(self.named("style_"), key=lambda name: (name == "other", name)))
 
     def values(self, arm: str, measure: str) -> dict[int, float]:
-        """Seed -> number, where it was measured: one of `RunResult.numbers`, or a point `curves.READER.PERCENT`."""
+        """Seed -> number, where it was measured: one of `RunResult.numbers`, or a point `curves.READER.PERCENT`.
+
+        The shares of styles make up all thoughts: where some were measured, a style without a number has share 0.
+        """
         found = {}
         for run in self.runs_of(arm):
             value = _point(run, measure) if measure.startswith("curves.") else run.numbers.get(measure)
+            prefix = measure[: measure.find("style_") + len("style_")] if "style_" in measure else None
+            if value is None and prefix in ("style_", "start_style_"):
+                value = 0.0 if any(name.startswith(prefix) for name in run.numbers) else None
             if value is not None:
                 found[run.seed] = value
         return found
@@ -130,9 +142,8 @@ class Summary:
     def compared_with(self, arm: str) -> str | None:
         """The baseline of an arm: `baseline_cost` for `two_cost` if there is one, else `baseline`; None for itself."""
         ends = [arm[place:] for place, letter in enumerate(arm) if letter == "_"]
-        own = [f"{BASELINE}{end}" for end in ends if f"{BASELINE}{end}" in self.arms]
-        found = (own or [BASELINE])[0]
-        return found if found != arm and found in self.arms else None
+        possible = [*(f"{BASELINE}{end}" for end in ends), BASELINE]
+        return next((other for other in possible if other in self.arms and other != arm), None)
 
     def curve(self, arm: str, readers: Sequence[str]) -> list[Mean] | None:
         """Accuracy at 0, 25, 50, 75 and 100 % of the thought, of these readers together.

@@ -20,7 +20,6 @@ NAMES = {
     "tokens": "tokens",
     "classmates": "classmates",
     "insider_gap": "insider's lead",
-    "samples_to_learn": "samples to learn",
 }
 """Headings of the measures."""
 DIGITS = {"tokens": 1, "start_tokens": 1, "samples_to_learn": 0}
@@ -56,10 +55,22 @@ def arms_table(summary: Summary) -> str:
 
 def styles_table(summary: Summary) -> str:
     """What each arm's thoughts are like: who else follows them, and in which styles they are; empty without numbers."""
-    measures = {name: NAMES[name] for name in ("classmates", "insider_gap", "samples_to_learn")}
+    measures = {name: NAMES[name] for name in ("classmates", "insider_gap")}
     measures |= {f"style_{name}": f"{name}, share" for name in main_styles(summary)}
     there = [name for name in measures if any(summary.values(arm, name) for arm in summary.arms)]
     return _means(summary, there, [measures[name] for name in there]) if there else ""
+
+
+def learner_table(summary: Summary) -> str:
+    """How fast a reader learns each arm's thoughts; empty if it was not measured."""
+    counts = [name for name in summary.named("learner_") if name.isdigit()]
+    measured = [arm for arm in summary.arms if any(summary.values(arm, f"learner_{count}") for count in counts)]
+    if not measured:
+        return ""
+    rows = [
+        [summary.labels[arm], *(cell(summary.mean(arm, f"learner_{count}")) for count in counts)] for arm in measured
+    ]
+    return table(["arm", *(f"{count} thoughts" for count in counts)], rows)
 
 
 def main_styles(summary: Summary) -> list[str]:

@@ -26,6 +26,7 @@ study has, its `Study` says (`presets.py`).
         accuracy_within: 0.02
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ from verl.evaluation.study.presets import STUDIES
 from verl.evaluation.study.results import RunResult
 from verl.evaluation.study.spec import Study
 from verl.evaluation.study.statistics import PairedDifference
-from verl.evaluation.study.summary import PRIMARY, Summary
+from verl.evaluation.study.summary import PERCENTS, PRIMARY, Summary
 
 Kind = Literal["exceeds", "does_not_exceed", "within"]
 Outcome = Literal["held", "refuted", "open"]
@@ -117,10 +118,26 @@ def load_predictions(path: Path, studies: Mapping[str, Study] = STUDIES) -> tupl
         where = f"{path.name}: {one.name}"
         require(names.count(one.name) == 1, f"{where}: there are two of this name; rename one")
         require(one.study in studies, f"{where}: {one.study!r} is no study; write one of: {', '.join(studies)}")
+        for measure in (one.measure, one.right_measure or one.measure):
+            told = f"{where}: {measure!r} is never measured in {one.study}; see RunResult.numbers for what is"
+            require(is_measured(measure, studies[one.study]), told)
         arms = [arm.name for arm in studies[one.study].arms]
         for arm in (one.left, one.right):
             require(arm in arms, f"{where}: {arm!r} is no arm of {one.study}; write one of: {', '.join(arms)}")
     return predictions
+
+
+def is_measured(measure: str, study: Study) -> bool:
+    """Whether runs of the study have a number of this name; any style is possible."""
+    readers = "|".join(re.escape(one.model.name) for one in study.world.readers)
+    samples = "|".join(map(str, study.learner_samples))
+    possible = [
+        r"(start_)?(accuracy|tokens|unseen|unseen_raw|style_\w+)",
+        rf"(reads|reads_full|alone)_({readers})",
+        rf"curves\.({readers})\.({'|'.join(map(str, PERCENTS))})",
+        rf"classmates|insider_gap|samples_to_learn|learner_({samples})",
+    ]
+    return any(re.fullmatch(one, measure) for one in possible)
 
 
 def summarise(name: str, results: Iterable[RunResult], studies: Mapping[str, Study] = STUDIES) -> Summary:
