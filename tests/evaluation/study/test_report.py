@@ -38,7 +38,7 @@ def rows(page: str, first: str) -> list[list[str]]:
     return [[one.strip() for one in re.split(r"(?<!\\)\|", line)[1:-1]] for line in block]
 
 
-def test_it_is_written_between_the_marks_and_nothing_else_changes(claim: Path) -> None:
+def test_nothing_changes_but_what_is_between_the_marks(claim: Path) -> None:
     written = write_report(*files(claim))
     assert {path.name for path in written} == {
         "claim.md",

@@ -23,7 +23,7 @@ def test_an_arm_is_compared_with_the_baseline_of_its_kind() -> None:
     assert Summary.of("transfer", [result("two")]).compared_with("two") is None
 
 
-def test_a_style_that_nobody_wrote_at_a_seed_has_share_zero_there() -> None:
+def test_a_style_that_nobody_wrote_at_a_seed_has_share_zero() -> None:
     runs = [
         result(seed=11, style_plain=0.5, style_shorthand=0.5),
         result(seed=12, style_plain=1.0, style_shorthand=None),

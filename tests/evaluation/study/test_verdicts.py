@@ -52,7 +52,7 @@ def test_the_rules(kind, by, differences, outcome, why):
     assert found.difference.mean.value == pytest.approx(sum(differences) / 4)
 
 
-def test_a_condition_that_is_not_met_refutes_and_without_one_it_is_only_shown() -> None:
+def test_a_condition_refutes_and_without_one_it_is_only_shown() -> None:
     runs = with_differences([0.4] * 4, apart=0.05)
     assert verdict(GAIN, runs).outcome == "held"
     assert verdict(GAIN, runs).accuracy.mean.value == pytest.approx(0.05)
