@@ -38,7 +38,7 @@ _THOUGHT_READERS = (
     ),
     Reader(
         role="classmate",
-        model=ModelSpec(name="classmate_b", tokenizer="bpe", vocab_size=340, hidden_size=80, layers=2, steps=500),
+        model=ModelSpec(name="classmate_b", tokenizer="bpe", vocab_size=340, hidden_size=80, layers=2, steps=900),
     ),
     Reader(
         role="unseen",
@@ -49,13 +49,13 @@ _THOUGHT_READERS = (
             architecture="llama",
             hidden_size=64,
             layers=3,
-            steps=800,
+            steps=1200,
         ),
     ),
     Reader(
         role="unseen",
         model=ModelSpec(
-            name="unseen_dialect", tokenizer="unigram", vocab_size=340, hidden_size=64, layers=2, steps=600
+            name="unseen_dialect", tokenizer="unigram", vocab_size=340, hidden_size=64, layers=2, steps=1800
         ),
         reads=("dialect",),
     ),
@@ -72,9 +72,9 @@ _THOUGHT_STYLES = WorldSpec(
     readers_seed=_READERS_SEED,
     styles=(("plain", 0.4), ("shorthand", 0.3), ("empty", 0.3)),
     slip_share=0.3,
-    stripped_share=0.25,
-    # With 900 steps it knows the private styles much worse than the plain one.
-    policy=ModelSpec(name="policy", tokenizer="bpe", vocab_size=420, hidden_size=64, layers=3, steps=2000),
+    stripped_share=0.5,
+    # With fewer steps the private styles go wrong more often than the plain one, and RL prefers it for that alone.
+    policy=ModelSpec(name="policy", tokenizer="bpe", vocab_size=420, hidden_size=64, layers=3, steps=3000),
     readers=_THOUGHT_READERS,
 )
 
@@ -84,14 +84,14 @@ _THOUGHT_STYLES_CIPHER = WorldSpec(
     readers_seed=_READERS_SEED,
     styles=(("plain", 0.3), ("shorthand", 0.2), ("empty", 0.2), ("cipher", 0.3)),
     slip_share=0.3,
-    stripped_share=0.25,
+    stripped_share=0.5,
     policy=ModelSpec(
         name="policy",
         tokenizer="bpe",
         vocab_size=420,
         hidden_size=64,
         layers=3,
-        steps=2400,
+        steps=3600,
         whole_words=columns.WORDS,
     ),
     readers=_THOUGHT_READERS,
