@@ -77,7 +77,11 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help=f"result files; default: {RESULTS_DIR}, but `results` in --output_dir with --short or --steps",
     )
-    parser.add_argument("--through_ray", metavar="ARM", help="repeat this arm on Ray, and say whether numbers differ")
+    parser.add_argument(
+        "--through_ray",
+        metavar="ARM",
+        help="train this arm in one process and on Ray, deterministically, and say which numbers differ",
+    )
     parser.add_argument("--check", action="store_true", help="with report: change nothing, say what is not up to date")
     return parser
 
@@ -170,12 +174,12 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _work(study: Study, output_dir: Path, results_dir: Path, options: argparse.Namespace) -> int:
     from verl.evaluation.study.compare import told_differences
-    from verl.evaluation.study.runs import Places, plan_of
+    from verl.evaluation.study.runs import PAIR, Places, plan_of
     from verl.evaluation.study.work import do_all
 
     places = Places(study=study, output_dir=output_dir, results_dir=results_dir)
     through_ray = options.through_ray is not None
-    plan = plan_of(places, jobs=options.jobs, through_ray=through_ray)
+    plan = plan_of(places, jobs=options.jobs, kinds=PAIR if through_ray else ("study",))
     print(f"{study.name}: {len(plan.runs)} runs, {plan.there} there; runs in {places.folder}")
     if plan.stale:
         print(f"stale, made again: {'; '.join(plan.stale)}")
@@ -184,11 +188,13 @@ def _work(study: Study, output_dir: Path, results_dir: Path, options: argparse.N
     except KeyboardInterrupt:
         print("error: stopped; the same command goes on with what is left", file=sys.stderr)
         return 130
-    print(f"results in {results_dir / study.name}")
     if failed:
         print(f"error: {len(failed)} failed; the same command tries them again", file=sys.stderr)
         return 1
-    return told_differences(plan.runs) if through_ray else 0
+    if through_ray:
+        return told_differences(plan.runs)
+    print(f"results in {results_dir / study.name}")
+    return 0
 
 
 def _report(results_dir: Path, *, check: bool) -> int:

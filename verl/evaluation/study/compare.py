@@ -1,5 +1,7 @@
 """Are the numbers of a run on Ray those of the same run in one process?
 
+Both train with `trainer.deterministic=true`; the study's own runs do not, since it doubles their time.
+
 code = told_differences(plan.runs)              # prints a line a pair of runs; 1 if any differs
 """
 
@@ -15,10 +17,10 @@ def told_differences(runs: Sequence[Run]) -> int:
     Args:
         runs: with both of each pair, both measured.
     """
-    here = {(run.arm.name, run.seed): run for run in runs if not run.through_ray}
+    here = {(run.arm.name, run.seed): run for run in runs if run.kind == "in_process"}
     code = 0
     for run in runs:
-        if not run.through_ray:
+        if run.kind != "on_ray":
             continue
         found = differing(read_result(here[run.arm.name, run.seed].result), read_result(run.result))
         print(f"{run.title}: " + (f"differs in {', '.join(found)}" if found else "all numbers are equal"))

@@ -37,7 +37,6 @@ _SETTINGS = (
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64",
     "reward_model.classmate_generation_configs.max_new_tokens=24",
     "reward_model.classmate_batch_size=128",
-    "trainer.deterministic=true",
     "trainer.val_before_train=false",
     "trainer.test_freq=-1",
     "trainer.console=plain",

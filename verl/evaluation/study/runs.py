@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from verl.data_preprocessing.worlds.build import Part, make_world, parts_of, source_key
 from verl.data_preprocessing.worlds.spec import WorldSpec
@@ -26,6 +27,10 @@ from verl.evaluation.study.spec import MODULES, Arm, Study
 from verl.evaluation.study.work import Task
 from verl.trainer.run.checkpoints import step_folders
 from verl.trainer.run.state import is_finished, write_atomically
+
+Kind = Literal["study", "in_process", "on_ray"]
+PAIR: tuple[Kind, ...] = ("in_process", "on_ray")
+"""What `--through_ray` compares."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,18 +66,19 @@ class Run:
     places: Places
     arm: Arm
     seed: int
-    through_ray: bool = False
-    """Whether it trains on Ray, to be compared with the same in one process."""
+    kind: Kind = "study"
+    """`study`: in one process. `on_ray` and `in_process` are a pair to be compared."""
 
     @property
     def name(self) -> str:
         """Of its folder."""
-        return f"{self.arm.name}_seed{self.seed}" + ("_ray" if self.through_ray else "")
+        return f"{self.arm.name}_seed{self.seed}" + ("" if self.kind == "study" else f"_{self.kind}")
 
     @property
     def title(self) -> str:
         """What a person reads."""
-        return f"{self.arm.name}, seed {self.seed}" + (" (Ray)" if self.through_ray else "")
+        title = f"{self.arm.name}, seed {self.seed}"
+        return title if self.kind == "study" else f"{title}, {self.kind.replace('_', ' ')}"
 
     @property
     def folder(self) -> Path:
@@ -86,13 +92,20 @@ class Run:
 
     @property
     def results_dir(self) -> Path:
-        """Results of runs on Ray are only compared, and stay with their run."""
-        return self.places.folder / "through_ray" if self.through_ray else self.places.results_dir
+        """Results of a pair are only compared, and stay with their runs."""
+        return self.places.results_dir if self.kind == "study" else self.places.folder / self.kind
 
     @property
     def result(self) -> Path:
         """The file of its result."""
         return self.results_dir / self.places.study.name / f"{self.arm.name}_seed{self.seed}.json"
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Overrides, but for paths and seeds."""
+        settings = self.places.study.settings_of(self.arm)
+        # Only then a row's numbers do not depend on what else is in its batch, which on Ray is a matter of time.
+        return settings if self.kind == "study" else (*settings, "trainer.deterministic=true")
 
     @cached_property
     def parts(self) -> dict[str, Part]:
@@ -103,7 +116,7 @@ class Run:
     def training_key(self) -> str:
         """Hash of what the policy follows from, but for the code that trains."""
         used = [self.parts[name].key for name in ("rows", "policy", *self.arm.classmates)]
-        return source_key((), (used, MODULES[self.arm.entry], self.places.study.settings_of(self.arm), self.seed))
+        return source_key((), (used, MODULES[self.arm.entry], self.settings, self.seed))
 
     @cached_property
     def key(self) -> str:
@@ -126,8 +139,8 @@ class Run:
             classmates = ",".join(str(world[name].folder) for name in arm.classmates)
             named = f"[{classmates}]" if classmates else "null"
             paths.append(f"reward_model.classmate_model_name_or_path_list={named}")
-        how = () if self.through_ray else ("debug=true",)
-        return ("-m", *MODULES[arm.entry], *self.places.study.settings_of(arm), *paths, *how)
+        how = () if self.kind == "on_ray" else ("debug=true",)
+        return ("-m", *MODULES[arm.entry], *self.settings, *paths, *how)
 
     @property
     def _mark(self) -> Path:
@@ -173,17 +186,16 @@ class Plan:
     """Names of the runs whose result is there, but not what would come out now."""
 
 
-def plan_of(places: Places, *, jobs: int, through_ray: bool = False) -> Plan:
+def plan_of(places: Places, *, jobs: int, kinds: tuple[Kind, ...] = ("study",)) -> Plan:
     """What is left to do of a study.
 
     A seed's runs come behind its world, but the next seed's world is begun before they are through.
 
     Args:
-        through_ray: whether each run is repeated on Ray.
+        kinds: which runs there are of each arm with each seed.
     """
     study = places.study
-    kinds = (False, True) if through_ray else (False,)
-    runs = [Run(places=places, arm=a, seed=s, through_ray=r) for s in study.seeds for a in study.arms for r in kinds]
+    runs = [Run(places=places, arm=arm, seed=seed, kind=k) for seed in study.seeds for arm in study.arms for k in kinds]
     left = [run for run in runs if _key_in(run.result) != run.key]
     tasks: list[Task] = []
     waiting: list[Task] = []
@@ -233,7 +245,7 @@ def _run_tasks(run: Run, world: Sequence[Task], *, jobs: int) -> list[Task]:
             before=run.prepare,
             after=tuple(task.name for task in world if task.alone == "world"),
             # Ray has processes of its own.
-            cores=jobs if run.through_ray else 1,
+            cores=jobs if run.kind == "on_ray" else 1,
         )
         tasks.append(training)
     measuring = Task(

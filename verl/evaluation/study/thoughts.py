@@ -101,7 +101,7 @@ def _read(study: Study, problem: Problem, text: str, tokenizer: "PreTrainedToken
     if study.strips_by_clause and answer is not None:
         stripped = stripped[: strip.answer_start(stripped, answer, problem.question)].rstrip()
     ids = tokenizer(stripped)["input_ids"]
-    cuts = [tokenizer.decode(ids[: max(1, int(share * len(ids)))]) if ids else "" for share in SHARES[1:-1]]
+    cuts = [str(tokenizer.decode(ids[: max(1, int(share * len(ids)))])) if ids else "" for share in SHARES[1:-1]]
     return Written(
         problem=problem,
         tokens=len(tokenizer(text)["input_ids"]),
