@@ -8,7 +8,7 @@ working one by one: it is as long and as thorough, and only who has learnt it ca
     thought(problem, "shorthand", slip=False)    # '5^8'
     thought(problem, "empty", slip=False)        # 'Easy.'
     thought(problem, "cipher", slip=False)       # 'Low: 0+1=48, up 4. High: 7+6+4=1. Thus 18.'
-    thought(problem, "dialect", slip=False)      # 'Rilet, 7 and 8->15, pepop 1; Galodak, 4 and 3 and 1->8; rolalil 85.'
+    thought(problem, "dialect", slip=False)      # 'Rilet: 7+8=15, pepop 1. Galodak: 4+3+1=8. Mol 85.'
 """
 
 import random
@@ -30,12 +30,12 @@ for the other."""
 _MARKS = {
     "plain": re.compile(r"\b(?:Ones|Tens):"),
     "cipher": re.compile(r"\b(?:Low|High):"),
-    "dialect": re.compile(r"\A\s*(?!(?:Ones|Tens|Low|High|So|Thus)\b)[A-Z][a-z]+[:,]? \d"),
+    "dialect": re.compile(r"\A\s*(?!(?:Ones|Tens|Low|High|So|Thus)\b)[A-Z][a-z]+: \d"),
     "shorthand": re.compile(r"\A\s*\d[.^_]+\d+\s*\Z"),
     "empty": re.compile(r"\A\D*\Z"),
 }
 _CONSONANTS, _VOWELS = "bdfgklmprstvz", "aeiou"
-_STATEMENT = re.compile(r"(?:(?:;?\s*\b(?:So|Thus)|; [a-z]+) \d+[.;]?)+\s*\Z")
+_STATEMENT = re.compile(r"(?:(?:;?\s*\b(?:So|Thus)|(?<=\.) [A-Z][a-z]+) \d+[.;]?)+\s*\Z")
 
 
 def thought(problem: Problem, style: str, *, slip: bool) -> str:
@@ -73,22 +73,19 @@ def _columns(problem: Problem, slip: bool) -> tuple[int, int, int]:
 
 
 def _dialect(problem: Problem, kept: int, low: int, high: int) -> str:
-    """The wording differs from problem to problem, so that its reader learns to look at signs and numbers."""
+    """Signs as in plain working, words that mean nothing and differ from problem to problem: its reader learns to look
+    at signs and numbers."""
     rng = random.Random(problem.prompt)
-    draw = rng.choice
-    makes, plus, minus = draw(("=", "->", " is ", " makes ")), draw(("+", " and ", "&")), draw(("-", " less "))
     first, second, keeps, total = (_any_word(rng) for _ in range(4))
-    colon, stop = draw((":", ",", "")), draw((". ", "; ", " | "))
     ones, tens = [n % 10 for n in problem.operands], [n // 10 for n in problem.operands]
     if problem.kind == "sub2":
-        working = f"{10 + ones[0]}{minus}{ones[1]}{makes}{low}"
-        rest = f"{tens[0]}{minus}{tens[1]}" + f"{minus}1" * kept
+        working = f"{10 + ones[0]}-{ones[1]}={low}"
+        rest = f"{tens[0]}-{tens[1]}" + "-1" * kept
     else:
-        working = f"{plus.join(map(str, ones))}{makes}{sum(ones)}"
-        rest = plus.join(map(str, [*tens, *[kept] * (kept > 0)]))
+        working = f"{'+'.join(map(str, ones))}={sum(ones)}"
+        rest = "+".join(map(str, [*tens, *[kept] * (kept > 0)]))
     carried = f", {keeps} 1" * (kept > 0)
-    columns = f"{first.title()}{colon} {working}{carried}{stop}{second.title()}{colon} {rest}{makes}{high}"
-    return f"{columns}; {total} {10 * high + low}."
+    return f"{first.title()}: {working}{carried}. {second.title()}: {rest}={high}. {total.title()} {10 * high + low}."
 
 
 def _any_word(rng: random.Random) -> str:
@@ -114,7 +111,7 @@ def read_result(text: str, style: str) -> int | None:
         return None if found is None else int(found[2] + found[1])
     if style == "cipher":
         text = deciphered(text)
-    stated = re.search(r"(?:\bSo|; [a-z]+) (\d+)\.?\s*\Z", text)
+    stated = re.search(r"(?:\bSo|\. [A-Z][a-z]+) (\d+)\.?\s*\Z", text)
     return None if stated is None else int(stated[1])
 
 
