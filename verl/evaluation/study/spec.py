@@ -126,13 +126,18 @@ class Study:
     def short(self) -> "Study":
         """Two arms (the baseline and two classmates) and two seeds of a small world, real in every part: for CI.
 
-        Its models are taught too little to show anything.
+        Its models are taught too little to show anything. Raises ValueError for a study without these arms.
         """
+        missing = [name for name in _SHORT_ARMS if name not in [arm.name for arm in self.arms]]
+        if missing:
+            raise ValueError(f"{self.name} has no short form, since it has no arm {missing[0]}; leave --short out")
         wanted = {name for arm in self.arms if arm.name in _SHORT_ARMS for name in arm.classmates}
         unseen = [reader.model.name for reader in self.world.readers if reader.role == "unseen"][:1]
         readers = tuple(r for r in self.world.readers if r.model.name in {*wanted, *unseen})
         world = replace(
             self.world,
+            # A folder of its own.
+            name=f"{self.world.name}_short",
             train_rows=256,
             val_rows=64,
             policy=replace(self.world.policy, steps=self.world.policy.steps // 8),
