@@ -94,9 +94,10 @@ def test_calls_run_in_processes_of_their_own(tmp_path: Path) -> None:
 
 
 _STOPPED = """
-import sys
+import signal, sys
 from pathlib import Path
 from verl.evaluation.study.work import Task, do_all
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background jobs ignore it.
 do_all([Task(name="slow", log=Path(sys.argv[1]), command=("-c", sys.argv[2]))], jobs=1, title="test")
 """
 _SLOW = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
