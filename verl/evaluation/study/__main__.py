@@ -1,0 +1,217 @@
+"""Command that runs a study, or makes its page.
+
+python -m verl.evaluation.study cot_transfer
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NoReturn
+
+from filelock import FileLock, Timeout
+
+from verl.evaluation.study.presets import STUDIES
+from verl.evaluation.study.spec import MODULES, Study
+
+OUTPUT_DIR, RESULTS_DIR = Path("outputs/study"), Path("docs/claim")
+
+_DESCRIPTION = """\
+Trains every arm of a study with every seed, measures what came out, and writes a small result file for each run. What
+is there is not done again, and an interrupted study goes on with the same command.
+
+  python -m verl.evaluation.study cot_transfer                    all arms and seeds
+  python -m verl.evaluation.study cot_transfer --short            two arms, two seeds, a small world: for a try
+  python -m verl.evaluation.study cot_transfer --seeds 11 --arms baseline,two
+  python -m verl.evaluation.study cot_transfer --through_ray two --seeds 11
+  python -m verl.evaluation.study report                          docs/claim.md and its figures, from the result files
+  python -m verl.evaluation.study --list                          studies and arms, with their Hydra overrides
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; `arguments` replaces what the shell gave. Returns the exit code.
+
+    Raises:
+        ValueError: for a user's mistake, in one line.
+    """
+    options = _parser().parse_args(arguments)
+    if options.list:
+        print(listing())
+        return 0
+    if options.name == "report":
+        return _report(options.results_dir or RESULTS_DIR, check=options.check)
+    if options.name is None:
+        raise ValueError(f"no study is named; write one of {', '.join(STUDIES)}, or report, or --list")
+    if options.check:
+        raise ValueError("--check: belongs to report; leave it out")
+    study = chosen_study(options)
+    is_preset = study.name in STUDIES
+    output_dir = options.output_dir.expanduser().resolve()
+    # What is tried out is not for the page.
+    results_dir = options.results_dir or (RESULTS_DIR if is_preset else output_dir / "results")
+    with _alone(output_dir / study.name):
+        return _work(study, output_dir, results_dir.expanduser().resolve(), options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m verl.evaluation.study",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", nargs="?", help=f"{', '.join(STUDIES)}, or report")
+    parser.add_argument("--list", action="store_true", help="show studies and arms, and do nothing")
+    parser.add_argument("--seeds", help="only these: 11,12 or 11-14; default: the study's")
+    parser.add_argument("--arms", help="only these, separated by commas; default: all")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, each on one thread")
+    parser.add_argument("--steps", type=int, help="other training steps than the study's; the results are kept apart")
+    parser.add_argument("--short", action="store_true", help="two arms and two seeds of a small world, a few minutes")
+    parser.add_argument("--output_dir", type=Path, default=OUTPUT_DIR, help=f"worlds and runs; default: {OUTPUT_DIR}")
+    parser.add_argument(
+        "--results_dir",
+        type=Path,
+        help=f"result files; default: {RESULTS_DIR}, but `results` in --output_dir with --short or --steps",
+    )
+    parser.add_argument(
+        "--through_ray",
+        metavar="ARM",
+        help="train this arm in one process and on Ray, deterministically, and say which numbers differ",
+    )
+    parser.add_argument("--check", action="store_true", help="with report: change nothing, say what is not up to date")
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; --help shows how it is written")
+
+
+def chosen_study(options: argparse.Namespace) -> Study:
+    """The study that the options ask for.
+
+    Raises:
+        ValueError: a name, a seed or a number that is not possible.
+    """
+    study = STUDIES.get(options.name)
+    if study is None:
+        raise ValueError(_no_such("study", options.name, [*STUDIES, "report"]))
+    if options.short:
+        study = study.short()
+    if options.steps is not None:
+        if options.steps < 1:
+            raise ValueError(f"--steps {options.steps}: write 1 or more")
+        study = study.with_steps(options.steps)
+    if options.jobs < 1:
+        raise ValueError(f"--jobs {options.jobs}: write 1 or more")
+    if options.seeds is not None:
+        study = dataclasses.replace(study, seeds=seeds_of(options.seeds))
+    if options.through_ray is not None and options.arms is not None:
+        raise ValueError("--arms: --through_ray names the arm; leave --arms out")
+    arms = options.through_ray or options.arms
+    if arms is not None:
+        names = tuple(name for name in arms.replace(" ", ",").split(",") if name)
+        known = [arm.name for arm in study.arms]
+        for name in names:
+            if name not in known:
+                raise ValueError(_no_such("arm", name, known))
+        study = study.of_arms(names)
+    return study
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """`11,12` or `11-14`, in any mixture.
+
+    Raises:
+        ValueError: anything else.
+    """
+    found: list[int] = []
+    for piece in text.replace(" ", ",").split(","):
+        first, dash, last = piece.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise ValueError(f"--seeds {text}: write for instance 11,12 or 11-14")
+        found += range(int(first), int(last or first) + 1)
+    if not found:
+        raise ValueError(f"--seeds {text}: names no seed; write the lower one first")
+    return tuple(dict.fromkeys(found))
+
+
+def _no_such(kind: str, name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"no {kind} {name}; " + (f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}")
+
+
+def listing() -> str:
+    """All studies with their arms, and what is typed for each, but for paths and seeds."""
+    lines = []
+    for study in STUDIES.values():
+        seeds = ",".join(map(str, study.seeds))
+        lines += [f"{study.name}: world {study.world.name}, seeds {seeds}, {study.steps} steps"]
+        lines += ["  in all arms", *(f"    {override}" for override in study.settings)]
+        for arm in study.arms:
+            lines.append(f"  {arm.name}: {arm.title}; {' '.join(MODULES[arm.entry])}")
+            if arm.classmates:
+                lines.append(f"    classmates {', '.join(arm.classmates)}")
+            lines += [f"    {override}" for override in arm.overrides]
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One command at a time works in a study's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise ValueError(f"{folder} is in use by another command; wait for it, or name another --output_dir") from None
+
+
+def _work(study: Study, output_dir: Path, results_dir: Path, options: argparse.Namespace) -> int:
+    from verl.evaluation.study.compare import told_differences
+    from verl.evaluation.study.runs import PAIR, Places, plan_of
+    from verl.evaluation.study.work import do_all
+
+    places = Places(study=study, output_dir=output_dir, results_dir=results_dir)
+    through_ray = options.through_ray is not None
+    plan = plan_of(places, jobs=options.jobs, kinds=PAIR if through_ray else ("study",))
+    print(f"{study.name}: {len(plan.runs)} runs, {plan.there} there; runs in {places.folder}")
+    if plan.stale:
+        print(f"stale, made again: {'; '.join(plan.stale)}")
+    try:
+        failed = do_all(plan.tasks, jobs=options.jobs, title=study.name)
+    except KeyboardInterrupt:
+        print("error: stopped; the same command goes on with what is left", file=sys.stderr)
+        return 130
+    if failed:
+        print(f"error: {len(failed)} failed; the same command tries them again", file=sys.stderr)
+        return 1
+    if through_ray:
+        return told_differences(plan.runs)
+    print(f"results in {results_dir / study.name}")
+    return 0
+
+
+def _report(results_dir: Path, *, check: bool) -> int:
+    from verl.evaluation.study.report import check_report, write_report
+
+    where = (results_dir, results_dir / "predictions.yaml", results_dir.with_suffix(".md"), results_dir)
+    if not check:
+        for path in write_report(*where):
+            print(path)
+        return 0
+    wrong = check_report(*where)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    from verl.data_preprocessing.common import run_command
+
+    run_command(lambda: sys.exit(main()))

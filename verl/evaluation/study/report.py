@@ -1,0 +1,198 @@
+"""The results' part of a page: tables, verdicts and figures, from result files and predictions alone.
+
+One decision: what stands between the marks is never edited by hand, and a check says whether it is what the files give.
+
+    >>> write_report(Path("docs/claim"), Path("docs/claim/predictions.yaml"), Path("docs/claim.md"), Path("docs/claim"))
+    >>> check_report(Path("docs/claim"), Path("docs/claim/predictions.yaml"), Path("docs/claim.md"), Path("docs/claim"))
+    []
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl.evaluation.study import figures, tables
+from verl.evaluation.study.presets import STUDIES
+from verl.evaluation.study.results import load_results
+from verl.evaluation.study.spec import Study
+from verl.evaluation.study.summary import BASELINE, Summary
+from verl.evaluation.study.verdicts import Prediction, Verdict, judge, load_predictions, summarise
+from verl.trainer.run.state import write_atomically
+
+BEGIN, END = "<!-- results -->", "<!-- /results -->"
+"""The marks."""
+
+_LEGEND = """
+Each number is a mean over seeds, with half its 95 % t interval (a seed is one observation). *Unseen readers, gain*: the
+primary measure, accuracy of readers that were never asked in training from the thought without its answer, less their
+accuracy from the question alone. *Whole thought*: their accuracy with the answer left in. *Reads*: a reader's accuracy
+from the thought without its answer. *Insider's lead*: that of the reader that knows the private styles, less that of
+the unseen readers. p: exact two-sided sign test. Tables and figures are made from the result files and the predictions
+by one command; nothing here is edited.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Report:
+    """All studies that have a run or a prediction."""
+
+    summaries: tuple[Summary, ...]
+    """In the order of the presets, then by name."""
+    verdicts: tuple[Verdict, ...]
+    """In the order of the predictions."""
+
+    @classmethod
+    def read(cls, results_dir: Path, predictions: Path, studies: Mapping[str, Study] = STUDIES) -> "Report":
+        """From the files.
+
+        Args:
+            results_dir: folder of all studies' results.
+            predictions: the YAML file of what was predicted.
+            studies: the studies' arms and seeds.
+
+        Raises:
+            ValueError: a file that is no result or no prediction; in one line.
+        """
+        predicted = load_predictions(predictions, studies)
+        results = load_results(results_dir)
+        there = {one.study for one in results} | {one.study for one in predicted}
+        names = [*(name for name in studies if name in there), *sorted(there - studies.keys())]
+        summaries = {name: summarise(name, results, studies) for name in names}
+        verdicts = tuple(judge(one, summaries[one.study]) for one in predicted)
+        return cls(summaries=tuple(summaries.values()), verdicts=verdicts)
+
+    def text(self, figures_at: str) -> str:
+        """The part of the page, without its marks; `figures_at` is the figures' folder as the page links to it."""
+        parts = [_LEGEND.strip(), "### Predictions", self._predictions()]
+        for summary in self.summaries:
+            parts += [f"### {summary.name}", *self._study(summary, figures_at)]
+        return "\n\n".join(part for part in parts if part)
+
+    def main_arms(self, summary: Summary) -> list[str]:
+        """The two arms whose thoughts are shown: those of the study's first prediction, else baseline and another."""
+        mine: list[Prediction] = [one.prediction for one in self.verdicts if one.prediction.study == summary.name]
+        arms = [mine[0].right, mine[0].left] if mine else [BASELINE, *(arm for arm in summary.arms if arm != BASELINE)]
+        return [arm for arm in dict.fromkeys(arms) if arm in summary.arms][:2]
+
+    def _predictions(self) -> str:
+        if not self.verdicts:
+            return "Nothing was predicted."
+        counted = {name: sum(one.outcome == name for one in self.verdicts) for name in ("held", "refuted", "open")}
+        told = ", ".join(f"{number} {name}" for name, number in counted.items())
+        labels = {summary.name: dict(summary.labels) for summary in self.summaries}
+        return f"{len(self.verdicts)} predictions: {told}.\n\n" + tables.verdicts_table(self.verdicts, labels)
+
+    def _study(self, summary: Summary, figures_at: str) -> list[str]:
+        if not summary.runs:
+            return ["No run yet."]
+        drawn = {figure.name: figure for figure in figures.FIGURES if figure.has_data(summary)}
+        parts = [_made(summary)]
+        if "unseen" in drawn:
+            parts.append(drawn["unseen"].link(summary, figures_at))
+        parts += [tables.arms_table(summary), tables.differences_table(summary)]
+        if "styles" in drawn:
+            parts.append(drawn["styles"].link(summary, figures_at))
+        parts.append(tables.styles_table(summary))
+        if "curves" in drawn:
+            parts.append(drawn["curves"].link(summary, figures_at))
+        curves = tables.curves_table(summary)
+        if curves:
+            parts.append(f"<details><summary>Accuracy with parts of the thought</summary>\n\n{curves}\n\n</details>")
+        learner = tables.learner_table(summary)
+        if learner:
+            said = "Share of the policy's answers that a reader gives after learning from so many of its thoughts:"
+            parts += [said, learner]
+        parts.append(tables.examples_table(summary, self.main_arms(summary)))
+        return parts
+
+
+def write_report(
+    results_dir: Path,
+    predictions: Path,
+    claim_md: Path,
+    figures_dir: Path,
+    studies: Mapping[str, Study] = STUDIES,
+) -> list[Path]:
+    """Replaces what stands between the marks of a page, draws the figures, and says what was written.
+
+    A figure that shows what the files give already is left as it is.
+
+    Args:
+        results_dir: folder of all studies' results.
+        predictions: the YAML file of what was predicted.
+        claim_md: the page; it has a line of each mark.
+        figures_dir: where the figures go.
+        studies: the studies' arms and seeds.
+
+    Raises:
+        ValueError: the page lacks a mark, or a file is no result or no prediction; in one line.
+    """
+    report = Report.read(results_dir, predictions, studies)
+    before, _, after = _split(claim_md)
+    figures_dir.mkdir(parents=True, exist_ok=True)
+    written = []
+    for summary in report.summaries:
+        for figure in figures.FIGURES:
+            path = figure.path(summary, figures_dir)
+            if figure.has_data(summary) and not figure.is_current(summary, path):
+                figure.draw(summary, path)
+                written.append(path)
+    text = f"{before}{BEGIN}\n{report.text(_link(figures_dir, claim_md))}\n{END}{after}"
+    if text != claim_md.read_text():
+        write_atomically(claim_md, text)
+        written.append(claim_md)
+    return written
+
+
+def check_report(
+    results_dir: Path,
+    predictions: Path,
+    claim_md: Path,
+    figures_dir: Path,
+    studies: Mapping[str, Study] = STUDIES,
+) -> list[str]:
+    """What of a page and its figures is not what the files give, a line each; empty if all is. See `write_report`."""
+    report = Report.read(results_dir, predictions, studies)
+    _, there, _ = _split(claim_md)
+    wrong = []
+    due = report.text(_link(figures_dir, claim_md))
+    if there.strip() != due.strip():
+        differ = [one for one in due.splitlines() if one not in there.splitlines()]
+        wrong.append(
+            f"{claim_md}: not what the result files give, from {(differ or ['a line too many'])[0][:100]!r} on"
+        )
+    for summary in report.summaries:
+        for figure in figures.FIGURES:
+            path = figure.path(summary, figures_dir)
+            if figure.has_data(summary) and not figure.is_current(summary, path):
+                wrong.append(f"{path}: not drawn from these result files")
+    return wrong
+
+
+def _split(page: Path) -> tuple[str, str, str]:
+    """What stands before, between and after the marks."""
+    text = page.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    between, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{page}: lacks a mark; write a line {BEGIN} and a line {END} where the results go")
+    return before, between, after
+
+
+def _link(folder: Path, page: Path) -> str:
+    return Path(os.path.relpath(folder, page.parent)).as_posix()
+
+
+def _made(summary: Summary) -> str:
+    """How many runs, when, from which code, and which are missing."""
+    runs = list(summary.runs.values())
+    days = sorted({run.day for run in runs})
+    commits = list(dict.fromkeys(run.commit[:10] for run in sorted(runs, key=lambda run: run.day)))
+    hours = sum(sum(run.seconds.values()) for run in runs) / 3600
+    told = f"{len(runs)} run{'s'[: len(runs) - 1]} of {runs[0].steps} steps"
+    told += f", made {' to '.join(dict.fromkeys((days[0], days[-1])))}"
+    told += f" by commit {', '.join(commits)}, in {hours:.1f} hours of work."
+    lacking = {arm: summary.missing(arm) for arm in summary.labels}
+    missing = [f"{summary.labels[arm]} at {', '.join(map(str, seeds))}" for arm, seeds in lacking.items() if seeds]
+    return told + (f" **Missing seeds**: {'; '.join(missing)}." if missing else "")
