@@ -124,7 +124,7 @@ def test_keep_rates_and_cuts_count_what_is_left() -> None:
 def test_a_thought_of_which_nothing_is_left_is_empty() -> None:
     row = show("<think>\n58 + 27 = 85.</think>85")
     assert (row.outcome, row.thoughts, row.keep_rate) == (Outcome.empty_cot, (), 0.0)
-    assert not row.mask.any()
+    assert row.mask.sum() == len(row.answer.response_ids) - len("85"), "the CoT with its markers answers for it"
 
 
 def test_the_whole_response_cannot_be_stripped() -> None:

@@ -79,6 +79,12 @@ def test_mistakes_are_told_in_one_line(keys: dict[str, Any], message: str) -> No
     assert str(refused.value) == message
 
 
+@pytest.mark.parametrize("spelling", ["/m/./a", "/m//a", "/m/x/../a", "/m/a/"])
+def test_a_classmate_is_known_in_any_spelling(spelling: str) -> None:
+    with pytest.raises(ConfigError, match="is classmate 0"):
+        reward({"model": spelling}, classmates=[{"model": "/m/a"}])
+
+
 def test_the_policys_start_may_be_unseen_where_it_plays_live() -> None:
     def config(mode: str) -> ClassmateRewardModelConfig:
         play = {"self_play": mode, "self_play_model": "policy"}

@@ -61,6 +61,20 @@ def test_a_hint_that_the_thought_repeats_stays(models: Path) -> None:
     assert all("The user says 9." in prompt for prompt in prompts(models, OPTION, answer=hinted(response_ids=told)))
 
 
+def test_a_removed_hint_does_not_shield_the_answer(models: Path) -> None:
+    """Without the answer, what is shown does not hold it, even if the user had named it."""
+    strip = "reward_model.classmate_cot_reward_configs.strip_answer=true"
+    told = answer_of("<think>3 and 4. It is 9. Done in 2 steps.</think>The answer is 9.").response_ids
+    assert all("9" not in prompt for prompt in prompts(models, OPTION, strip, answer=hinted(response_ids=told)))
+
+
+def test_a_row_that_nobody_reads_need_not_say_it(models: Path) -> None:
+    task = task_of(prompt_without_hint=None)
+    answer = answer_of(task=task, messages=[{"role": "user", "content": task.question}])
+    pipeline = RowPipeline.build(run_config(models, (), OPTION), byte_bpe(), Client(lambda _: ""))
+    assert asyncio.run(pipeline.run(answer)).main.score == 1.0
+
+
 def test_earlier_turns_stay(models: Path) -> None:
     before = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Yes?"}]
     answer = hinted(messages=[*before, {"role": "user", "content": task_of().question}])

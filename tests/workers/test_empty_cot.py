@@ -26,6 +26,7 @@ from verl.workers.rows.tensors import advantage_fields
 
 OPTION = "reward_model.classmate_cot_reward_configs.empty_cot_score"
 EMPTY = "<think>\n</think>\n\nThe answer is 7."
+STRIPPED = "reward_model.classmate_cot_reward_configs.strip_answer=true"
 STEP_WISE = "random_truncate_step_wise_utility"
 
 
@@ -84,6 +85,16 @@ def test_its_markers_are_pushed_down_and_nothing_else(models: Path) -> None:
     assert byte_bpe().decode(ids[: empty.handed_over_tokens]) == "<think>\n</think>"
     for record in trained(rows_of(models, [RESPONSE, EMPTY], f"{OPTION}=exclude"), adv_estimator="gdpo_wo_bn"):
         assert {record.advantage, record.advantage_on_cot} <= {0.0, None}, "the escape that it was"
+
+
+def test_a_thought_that_is_only_its_answer_is_pushed_down(models: Path) -> None:
+    """Without its answer nothing is left of it, and it must not escape what an empty thought gets."""
+    bare = "<think>So 7.</think>\n\nThe answer is 7."
+    longer = "<think>so 3 and 4 it is. So 7.</think>\n\nThe answer is 7."
+    _, stripped = trained(rows_of(models, [longer, bare], STRIPPED), adv_estimator="gdpo_wo_bn")
+    assert stripped.advantage_on_cot == pytest.approx(-(0.5**0.5), abs=1e-5)
+    ids = answer_of(bare).response_ids
+    assert byte_bpe().decode(ids[: stripped.handed_over_tokens]) == "<think>So 7.</think>"
 
 
 @pytest.mark.parametrize("kind", ["vanilla_reward", "remove_wo_cot", STEP_WISE])

@@ -227,6 +227,15 @@ def test_a_row_without_a_ground_truth_asks_nobody(models: Path) -> None:
     assert "no ground truth" in samples(row, 0)[0]["error"]
 
 
+def test_a_truth_is_a_text_or_a_number(models: Path) -> None:
+    """A number is scored like its text by classmates and verifier; the letters of a list are no truth."""
+    task = answer_of().task
+    row, client = scripted(models, *PLAIN, task=replace(task, reward_model={"ground_truth": 7}))
+    assert {request["text"] for request in client.requests} == {STATED}
+    assert row.main.score == 1.0
+    assert scripted(models, *PLAIN, task=replace(task, reward_model={"ground_truth": ["7", "7.0"]}))[1].requests == []
+
+
 def test_room_is_left_for_the_answer(models: Path) -> None:
     """Prompt and answer, and one token more, which engines want to write."""
     length, stated = scripted(models, *PLAIN)[1].requests[0]["tokens"]

@@ -6,6 +6,7 @@
 
 import dataclasses
 import datetime
+import os
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -260,9 +261,9 @@ class ClassmateRewardModelConfig(JudgeKeys):
 
     def _resolved_unseen(self) -> tuple[ReaderSpec, ...]:
         """The readers that are asked in validation only, with nothing left open."""
-        taken = {spec.model.rstrip("/"): m for m, spec in enumerate(self.classmates) if spec.self_play != "live"}
+        taken = {_as_named(spec.model): m for m, spec in enumerate(self.classmates) if spec.self_play != "live"}
         for k, spec in enumerate(self.evaluation_classmates):
-            where, m = f"reward_model.evaluation_classmates[{k}]", taken.get(spec.model.rstrip("/"))
+            where, m = f"reward_model.evaluation_classmates[{k}]", taken.get(_as_named(spec.model))
             self._check_classmate(spec, where)
             require(
                 m is None,
@@ -336,6 +337,11 @@ class ClassmateRewardModelConfig(JudgeKeys):
         """One weight per classmate, summing to 1."""
         total = sum(spec.weight for spec in self.classmates)
         return tuple(spec.weight / total for spec in self.classmates)
+
+
+def _as_named(model: str) -> str:
+    """A path in one spelling, or the name of a model on the hub."""
+    return os.path.abspath(model) if model.startswith(("/", "./", "../")) else model.rstrip("/")
 
 
 def _is_day(text: str) -> bool:

@@ -50,7 +50,7 @@ def read_row(
     turn_ids = answer.response_ids[answer.last_turn]
     shown = span
     if config.strip_answer:
-        question = str(answer.task.question)
+        question = _hint_removed(answer.task, config) or str(answer.task.question)
         shown = without_answer(span, turn_ids, tokenizer, answer=final_answer, question=question)
     kepts = [keep(shown, turn_ids, tokenizer, spec) for spec in _keep_specs(config, seed, answer.validate)]
     kepts = [kept for i, kept in enumerate(kepts) if i == 0 or kept.mask.sum() < kepts[i - 1].mask.sum()]
@@ -64,7 +64,7 @@ def read_row(
         outcome = Outcome.empty_cot
     mask, segments = first.mask, _segments(kepts) if config.segments else first.mask * 0
     if outcome is Outcome.empty_cot:
-        mask = _answerable(span, first)
+        mask = _answerable(shown, first)
         segments = mask * int(config.segments > 0)
     thoughts = [kept.text for kept in kepts]
     if config.reward_type.compares_with_question_alone:
@@ -152,7 +152,7 @@ def _hint_removed(task: Task, config: ClassmateCotRewardConfig) -> str | None:
 
 def _answerable(span: CotSpan, kept: KeptCot) -> np.ndarray:
     """(R,) 1 on the tokens that answer for it that nothing can be shown: the blanks that would be, or for a CoT that is
-    blank as a whole, all that the policy wrote up to and with its close marker."""
+    blank as a whole, or blank without its answer, all that the policy wrote up to and with its close marker."""
     if (span.cot or "").strip():
         return kept.mask
     mask_R = np.ones_like(kept.mask)

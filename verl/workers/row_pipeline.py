@@ -129,6 +129,9 @@ class RowPipeline:
         span = cot.locate(turn_ids, self._tokenizer, self._markers, preopened=preopened)
         seed = row_seed(self.reward.seed, answer, POLICY_SEED, _CUTS, rollout=answer.rollout)
         asks = self.readers if answer.validate else self.classmates and self._trains_with_classmates
+        if not asks and config.classmate_question == "hint_removed":
+            # Nobody is shown the row, so it need not say what it asks without its hint.
+            config = replace(config, classmate_question="full")
         final = self.manager.own_answer(answer.task, span.output) if config.strip_answer else None
         return replace(
             read_row(answer, span, self._tokenizer, config, seed=seed, final_answer=final),

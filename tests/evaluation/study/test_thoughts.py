@@ -67,7 +67,7 @@ def test_a_result_said_in_other_words_goes_too(tokenizer) -> None:
     assert read_response(ARITHMETIC, problem, text, tokenizer).stripped == "Carry the one,"
 
 
-def test_what_was_not_finished_is_wrong_and_shown_as_far_as_it_goes(tokenizer) -> None:
+def test_what_was_not_finished_is_wrong(tokenizer) -> None:
     problem = TASKS["arithmetic"].problem(seed=0, split="val", index=0)
     one = read_response(ARITHMETIC, problem, f"<think>\nOnes: 7+8=15. So {problem.answer}", tokenizer)
     assert (one.right, one.answer) == (False, None)

@@ -20,14 +20,21 @@ def check(folder: Path, rows: list[dict[str, Any]], kind: str = "likelihood_gain
     check_ground_truths({"custom_cls": {"path": None}, "train_files": str(folder / "train.parquet")}, reward)
 
 
-@pytest.mark.parametrize("missing", [None, ""])
+@pytest.mark.parametrize("missing", [None, "", " \n"])
 def test_a_row_without_one_is_refused(tmp_path: Path, missing: str | None) -> None:
     with pytest.raises(ConfigError) as refused:
         check(tmp_path, [RULE, {"style": "rule", "ground_truth": missing}])
-    assert "rows without reward_model.ground_truth, which classmate_reward_type=likelihood_gain" in str(refused.value)
+    assert "rows without a text as reward_model.ground_truth, which" in str(refused.value)
+    assert "classmate_reward_type=likelihood_gain scores" in str(refused.value)
     assert "\n" not in str(refused.value)
     with pytest.raises(ConfigError, match="rows without"):
         check(tmp_path, [{"style": "rule"}])
+
+
+def test_a_list_of_answers_is_no_text(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="rows without a text"):
+        check(tmp_path, [{"style": "rule", "ground_truth": ["7", "7.0"]}])
+    check(tmp_path, [{"style": "rule", "ground_truth": 7}])
 
 
 def test_other_reward_types_do_not_need_one(tmp_path: Path) -> None:

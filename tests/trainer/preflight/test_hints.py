@@ -22,13 +22,21 @@ def problems(count: int = 20) -> list[dict[str, Any]]:
 
 
 def check(
-    folder: Path, rows: list[dict[str, Any]], *, question: str = "hint_removed", models: tuple = ("a",), **data: Any
+    folder: Path,
+    rows: list[dict[str, Any]],
+    *,
+    question: str = "hint_removed",
+    models: tuple = ("a",),
+    unseen: tuple = (),
+    **data: Any,
 ) -> None:
     pq.write_table(pa.Table.from_pylist(problems()), folder / "train.parquet")
     pq.write_table(pa.Table.from_pylist(rows), folder / "val.parquet")
     files = {f"{name}_files": str(folder / f"{name}.parquet") for name in ("train", "val")}
     options = {"classmate_question": question, "classmate_model_name_or_path_list": list(models)}
-    reward = from_mapping({"classmate_cot_reward_configs": options}, require_classmates=False)
+    readers = [{"model": name} for name in unseen]
+    node = {"classmate_cot_reward_configs": options, "evaluation_classmates": readers}
+    reward = from_mapping(node, require_classmates=False)
     check_hints({**files, "custom_cls": {"path": None}} | data, reward)
 
 
@@ -50,6 +58,8 @@ def test_a_row_that_does_not_is_named(tmp_path: Path, value: str | None) -> None
     assert "\n" not in str(refused.value)
     check(tmp_path, rows, question="full")
     check(tmp_path, rows, models=())
+    with pytest.raises(ConfigError, match="has a hint, but"):
+        check(tmp_path, rows, models=(), unseen=("b",))
     check(tmp_path, rows, custom_cls={"path": "mine.py"})
 
 

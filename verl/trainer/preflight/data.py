@@ -6,6 +6,7 @@ Decision: files are looked at, not loaded; columns come from the schema.
 """
 
 from collections.abc import Mapping
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +154,9 @@ def has_question(key: str, name: str) -> bool:
 
 
 def lacks_ground_truth(name: str) -> bool:
-    """Whether a row of a file has no `reward_model.ground_truth`."""
-    return any(not row or row.get("ground_truth") in (None, "") for row in column_values(Path(name), "reward_model"))
+    """Whether a row of a file has no `reward_model.ground_truth` that could be stated: a text or a number."""
+    truths = ((row or {}).get("ground_truth") for row in column_values(Path(name), "reward_model"))
+    return any(not (isinstance(truth, (str, Number)) and str(truth).strip()) for truth in truths)
 
 
 def _sources(name: str) -> list[str]:

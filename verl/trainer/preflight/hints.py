@@ -28,7 +28,8 @@ def check_hints(data: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> 
         ConfigError: naming file and row.
     """
     is_full = reward.classmate_cot_reward_configs.classmate_question == "full"
-    if is_full or not reward.classmates or data["custom_cls"]["path"] is not None:
+    has_readers = reward.classmates or reward.evaluation_classmates
+    if is_full or not has_readers or data["custom_cls"]["path"] is not None:
         return
     for key in KEYS:
         for name in data_files(data, key):

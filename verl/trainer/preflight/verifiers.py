@@ -70,8 +70,9 @@ def check_ground_truths(data: Mapping[str, Any], reward: ClassmateRewardModelCon
     for name in data_files(data, "train_files"):
         if "://" not in name and lacks_ground_truth(name):
             raise ConfigError(
-                f"data.train_files={name}: rows without reward_model.ground_truth, which classmate_reward_type={kind} "
-                "scores; write vanilla_reward or remove_wo_cot, or give each row its ground truth"
+                f"data.train_files={name}: rows without a text as reward_model.ground_truth, which "
+                f"classmate_reward_type={kind} scores; give each row one, or write vanilla_reward or "
+                "remove_wo_cot"
             )
 
 

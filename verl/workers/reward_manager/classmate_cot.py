@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from numbers import Number
 from typing import Any
 
 from omegaconf import DictConfig
@@ -194,11 +195,13 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         """The verifier's raw score of one classmate's answer; None where there is no answer to score."""
         return (await self._score_answer(task, continuation, None, False)).score
 
-    async def _verify(self, task: Task, text: str, ground_truth: str | None, validate: bool) -> Verdict:
+    async def _verify(self, task: Task, text: str, ground_truth: Any, validate: bool) -> Verdict:
         """One verdict; a verifier or custom function that raises is a failure of that row, not of the run."""
         try:
             if self.compute_score is None:
                 verifier = get_verifier(task.data_source)
+                if isinstance(ground_truth, Number):
+                    ground_truth = str(ground_truth)
                 if verifier.judged_in_words or verifier.scored_by_reward_model:
                     return await self._judge(verifier, task, text, validate)
                 if verifier.blocking:

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from numbers import Number
 from typing import Any, Protocol
 
 from verl.classmate import prompts, templates
@@ -282,7 +283,7 @@ def row_seed(seed: int, answer: Answer, classmate: int, sample: int, *, rollout:
 
 def truth_statement(task: Task, cue: str) -> str:
     """The text that states a task's ground truth behind a cue; empty where there is none, or where it is no answer."""
-    truth = "" if task.ground_truth is None else str(task.ground_truth).strip()
+    truth = str(task.ground_truth).strip() if isinstance(task.ground_truth, (str, Number)) else ""
     try:
         is_answer = get_verifier(task.data_source).compares_answers
     except ValueError:
