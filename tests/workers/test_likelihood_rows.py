@@ -179,9 +179,15 @@ class Scripted(Client):
         return Reply(outcome=Outcome.ok, log_probs=(said,) * len(text_ids))
 
 
-def scripted(models: Path, *overrides: str, tell: Any = lambda m: -1.0, **answer: Any) -> tuple[ScoredRow, Scripted]:
+def scripted(
+    models: Path,
+    *overrides: str,
+    tell: Any = lambda m: -1.0,
+    names: Sequence[str] = CLASSMATES,
+    **answer: Any,
+) -> tuple[ScoredRow, Scripted]:
     client = Scripted(tell)
-    pipeline = RowPipeline.build(run_config(models, CLASSMATES, *overrides), byte_bpe(), client)
+    pipeline = RowPipeline.build(run_config(models, names, *overrides), byte_bpe(), client)
     return asyncio.run(pipeline.run(answer_of(**answer))), client
 
 
@@ -225,6 +231,15 @@ def test_a_row_without_a_ground_truth_asks_nobody(models: Path) -> None:
     assert client.requests == []
     assert {one["outcome"] for one in samples(row, 0)} == {"judge_error"}
     assert "no ground truth" in samples(row, 0)[0]["error"]
+
+
+def test_unseen_readers_are_only_asked_for_answers(models: Path) -> None:
+    """In validation classmates are asked for both; of how likely unseen readers find the truth nothing is made."""
+    unseen = f"reward_model.evaluation_classmates=[{{model: {models / CLASSMATES[1]}}}]"
+    _, client = scripted(models, GAIN, unseen, names=CLASSMATES[:1], uid=None, validate=True)
+    weighed = [request["classmate"] for request in client.requests if "text" in request]
+    assert weighed == [0, 0]
+    assert {request["classmate"] for request in client.requests} == {0, 1}
 
 
 def test_a_truth_is_a_text_or_a_number(models: Path) -> None:

@@ -192,7 +192,8 @@ class ClassmateAsker:
         config = self.reward.classmate_cot_reward_configs
         if config.scores_likelihood(validate=row.answer.validate):
             return (await self._weigh_truth(row, m, v, prompt, excluded),)
-        if not self._truth(row):
+        if m >= self.classmates or not self._truth(row):
+            # Nothing is made of how likely an unseen reader finds it.
             return await self._ask_view(row, m, v, prompt, excluded)
         answers, told = await asyncio.gather(
             self._ask_view(row, m, v, prompt, excluded), self._weigh_truth(row, m, v, prompt, excluded)
