@@ -41,6 +41,10 @@ CLAIMS = {
         "tests/e2e/test_replay.py::test_other_options_by_hand",
         "tests/evaluation/test_replay.py::test_validation_rows",
     ],
+    r"bash examples/cot_transfer_study\.sh": ["tests/e2e/test_study.py::test_the_short_form_ends_with_results"],
+    r"python -m verl\.evaluation\.study report": [
+        "tests/evaluation/study/test_page.py::test_the_page_is_what_the_result_files_give"
+    ],
     r"python -m verl\.trainer\.classmate_cot_main_ppo .*": [
         "tests/e2e/test_main_job.py::test_the_run_folder_is_complete",
         "tests/trainer/hosting/test_host_classmates.py::test_servers_answer_until_a_signal_and_only_their_entries_go",
