@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
 # The main job: a small policy that thinks in several private styles is trained with two frozen classmates, which follow
-# one of them only. No GPU, no network, no download.
+# one of its styles only. No GPU, no network, no download.
 #
 #   bash examples/run_classmate_cot_training.sh [HYDRA_OVERRIDE ...]
 #   BASELINE=1 bash examples/run_classmate_cot_training.sh          the same budget, with the verifier's reward alone
 #
 # Tokens cost a little (0.1 for 48), so that a terse private style pays unless somebody has to read it. At its end it
-# shows how policy and readers did before and after, among them two unseen readers, which no reward knows of, beside the
-# numbers of a baseline's run; and three thoughts before and after.
+# shows how policy and readers did before and after, beside the numbers of a baseline's run, and three thoughts before
+# and after. Among the readers are two that no reward knows of.
 #
-# Times on 2 idle cores: about 1 minute to install and TODO_LEAD to build the world `thought_styles` (both the first time
-# only), half a minute to start, TODO_LEAD to train. The variable WORLD names another folder for the world (docs/data.md),
-# SEED another seed of the run.
+# The first time it installs, and builds the world `thought_styles` (docs/data.md). The variable WORLD names another
+# folder for the world, SEED another seed of the run.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../my_scripts/common.sh"
@@ -19,32 +18,27 @@ bash "$root/install.sh"
 python="$(bash "$root/scripts/find_python.sh")"
 prepare_thought_styles
 
-# What is shown of a run that ends well; `exec` below leaves signals and the exit code to the run.
-show="$(printf '%q ' "$python" -m verl.evaluation.before_after)"
-readers="$world/readers"
-classmates="$readers/classmate_a,$readers/classmate_b"
-unseen="{model: $readers/unseen_llama}, {model: $readers/unseen_dialect}"
+# Classmates that a baseline is given read validation rows only.
 if [ "${BASELINE:-0}" = 1 ]; then
-    # Nobody reads in training, so that the classmates are unseen readers too.
-    entry=(
-        verl.trainer.qwen_main_ppo
-        trainer.experiment_name=thought_styles_baseline
-        reward_model.evaluation_classmates="[$unseen, {model: $readers/classmate_a}, {model: $readers/classmate_b}]"
-    )
+    entry=(verl.trainer.qwen_main_ppo trainer.experiment_name=thought_styles_baseline)
+    beside=()
 else
-    show+="$(printf '%q ' --beside "$root/examples/baseline_of_main_job.json")"
     entry=(
         verl.trainer.classmate_cot_main_ppo
         --config-name=classmate_cot_ppo_trainer
         trainer.experiment_name=thought_styles
-        reward_model.classmate_model_name_or_path_list="[$classmates]"
-        reward_model.evaluation_classmates="[$unseen]"
     )
+    beside=(--beside "$root/examples/baseline_of_main_job.json")
 fi
-export CLASSMATE_COT_AT_END="$show"
+# The run starts it when it ends well. So `exec` below can leave signals and the exit code to the run.
+CLASSMATE_COT_AT_END="$(printf '%q ' "$python" -m verl.evaluation.before_after "${beside[@]}")"
+export CLASSMATE_COT_AT_END
 
+readers="$world/readers"
 exec "$python" -m "${entry[@]}" \
     actor_rollout_ref.model.path="$world/seed_1/policy" \
+    reward_model.classmate_model_name_or_path_list="[$readers/classmate_a,$readers/classmate_b]" \
+    reward_model.evaluation_classmates="[{model: $readers/unseen_llama}, {model: $readers/unseen_dialect}]" \
     data.train_files="$world/seed_1/rows/train.parquet" \
     data.val_files="$world/seed_1/rows/val.parquet" \
     data.seed="${SEED:-1}" \

@@ -11,7 +11,6 @@ import bdb
 import contextlib
 import functools
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -39,8 +38,8 @@ from verl.trainer.run.session import RaySession, settle, start_fork_server, star
 STARTED_AT = "CLASSMATE_COT_STARTED_AT"
 """Environment variable of launch scripts: seconds since the epoch at which the command was given."""
 AT_END = "CLASSMATE_COT_AT_END"
-"""Environment variable of launch scripts: a command that is run, with the run folder behind it, when a run ended well.
-So a script can hand its process over to the run, and signals and exit codes are the run's."""
+"""Environment variable of launch scripts: a shell command that is run, with the run folder behind it, when a run ended
+well. So a script can hand its process over to the run, and signals and exit codes are the run's."""
 
 
 class StartupClock:
@@ -126,10 +125,7 @@ def _at_end(folder: Path) -> None:
     """Runs what a launch script wants to show of the run; a failure of that is no failure of the run."""
     command = os.environ.get(AT_END)
     if command:
-        try:
-            subprocess.run([*shlex.split(command), str(folder)], check=False)
-        except (OSError, ValueError) as error:
-            print(f"error: {AT_END}={command} cannot be run ({error}); write a command", file=sys.stderr)
+        subprocess.run(["bash", "-c", f'{command} "$1"', "bash", str(folder)], check=False)
 
 
 def run(config: DictConfig, trainer_name: str) -> Path:
