@@ -1,5 +1,5 @@
-"""Does training with classmates work? Trains with and without them in the hinted world (docs/data.md), over several seeds,
-and compares validation.
+"""Does training with classmates work? Trains with and without them in the world of hinted arithmetic, over several
+seeds, and compares validation.
 
     python scripts/bench/learning.py                      # 3 seeds x 2 runs, about 40 minutes on 2 cores
     python scripts/bench/learning.py --seeds 1 --steps 20
@@ -83,7 +83,8 @@ def train(folder: Path, *, seed: int, baseline: bool, steps: int, overrides: lis
     own = (f"data.seed={seed}", f"trainer.default_local_dir={folder}", f"trainer.total_training_steps={steps}")
     command = [sys.executable, "-m", *ENTRIES[baseline], *SETTINGS, *own, *overrides]
     # One thread each, as the launch scripts have it: a run has several processes.
-    subprocess.run(command, cwd=ROOT, env={"OMP_NUM_THREADS": "1"} | os.environ, check=True)
+    environment = {"OMP_NUM_THREADS": "1", "TQ_NUM_THREADS": "1"} | os.environ
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
 
 
 def plot(runs: dict[str, list[dict[str, list[tuple[int, float]]]]], path: Path) -> None:
