@@ -102,6 +102,8 @@ class View:
         """For a terminal of `width` columns."""
         buffer = io.StringIO()
         console = Console(file=buffer, force_terminal=colours, width=width, highlight=False, markup=False, emoji=False)
+        title = f"policy and readers of its thoughts, {self.before.numbers.rows} held-out responses"
+        console.print(Text(title, style="bold"))
         console.print(self._table(width))
         for line in [*self._lines(), *self.notes]:
             console.print(clean(line, 1000), soft_wrap=True)
@@ -113,8 +115,7 @@ class View:
         columns = [("before" if self.after else "validation", self.before.numbers)]
         columns += [("after", self.after.numbers)] if self.after else []
         columns += [("after, baseline", self.beside.after)] if self.beside else []
-        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, title_justify="left", title_style="bold")
-        table.title = f"readers of the thoughts, {self.before.numbers.rows} held-out responses"
+        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
         table.add_column("", overflow="fold")
         for name, numbers in columns:
             table.add_column(f"{name}\nstep {numbers.step}", justify="right", no_wrap=width >= 60)
@@ -212,7 +213,7 @@ def _row_lines(record: RowRecord) -> dict[str, str]:
     elif record.output is None:
         thought += " (never closed)"
     policy = _said(answer, policy_score(record), record.main.outcome, record)
-    readers = {clean(name, 24): _reader_said(asked, record) for name, (_, asked) in readers_of(record).items()}
+    readers = {clean(name, 60): _reader_said(asked, record) for name, (_, asked) in readers_of(record).items()}
     return {"thought": thought, "policy": policy, **readers}
 
 

@@ -76,8 +76,8 @@ def read(file: Path) -> Stored:
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise ValueError(f"it is no file of this version, schema {SCHEMA}")
         names = ("command", "day", "commit", "problems")
-        told = {name: _numbers(content, name) for name in ("before", "after")}
-        return read_back(Stored, content, {name: name for name in names}, **told)
+        before, after = _numbers(content, "before"), _numbers(content, "after")
+        return read_back(Stored, content, {name: name for name in names}, before=before, after=after)
     except OSError as error:
         raise ConfigError(f"--beside {file} cannot be read ({error.strerror}); {again}") from error
     except KeyError as error:
