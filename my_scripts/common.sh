@@ -136,6 +136,18 @@ prepare_world() {
     fi
 }
 
+# Sets `world`, and builds what the main job needs of the world `thought_styles` where it is not there. Needs `python`.
+prepare_thought_styles() {
+    world="${WORLD:-$root/data/thought_styles}"
+    local manifest="$world/seed_1/manifest.json" code="$root/verl/data_preprocessing"
+    # As above: the builder keeps what is whole and current, and is asked if its code is newer.
+    if [[ ! -f "$manifest" || -n "$(find "$code" -name '*.py' -newer "$manifest" -print -quit)" ]]; then
+        "$python" -m verl.data_preprocessing.worlds thought_styles --output_dir "$world" --seed 1 \
+            --roles classmate,unseen
+        touch "$manifest"
+    fi
+}
+
 # Makes the world's problems with a wrong hint, beside it. A rule that sees who follows the hint replaces the judge.
 prepare_smoke_rows() {
     local maker="verl/data_preprocessing/hinted_arithmetic_sycophancy.py"

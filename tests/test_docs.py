@@ -45,6 +45,10 @@ CLAIMS = {
     r"python -m verl\.evaluation\.study report": [
         "tests/evaluation/study/test_page.py::test_the_page_is_what_the_result_files_give"
     ],
+    r"python -m verl\.evaluation\.before_after RUN": [
+        "tests/evaluation/test_before_after.py::test_the_table_has_the_first_validation_and_the_last",
+        "tests/e2e/test_main_job_script.py::test_it_ends_with_the_readers_and_three_thoughts",
+    ],
     r"python -m verl\.trainer\.classmate_cot_main_ppo .*": [
         "tests/e2e/test_main_job.py::test_the_run_folder_is_complete",
         "tests/trainer/hosting/test_host_classmates.py::test_servers_answer_until_a_signal_and_only_their_entries_go",
@@ -165,10 +169,10 @@ def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.e2e.tiny import make_tiny_world
 
     folder = tmp_path_factory.mktemp("a_run")
-    for name in ("logs/ray", "home", "world"):
+    for name in ("logs/ray", "home", "world/seed_1"):
         (folder / name).mkdir(parents=True)
     (folder / "logs" / "driver.log").write_text("said\n")
-    (folder / "world" / "manifest.json").write_text("{}")
+    (folder / "world" / "seed_1" / "manifest.json").write_text("{}")
     (folder / "model").symlink_to(make_tiny_world(folder).model)
     return folder
 

@@ -1,4 +1,5 @@
-"""Does training with classmates work? Runs the main job and its baseline over several seeds and compares validation.
+"""Does training with classmates work? Trains with and without them in the world of hinted arithmetic, over several
+seeds, and compares validation.
 
     python scripts/bench/learning.py                      # 3 seeds x 2 runs, about 40 minutes on 2 cores
     python scripts/bench/learning.py --seeds 1 --steps 20
@@ -18,6 +19,31 @@ from statistics import mean
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+WORLD = ROOT / "data" / "embedded_world"
+SETTINGS = (
+    f"actor_rollout_ref.model.path={WORLD}/models/policy",
+    f"reward_model.classmate_model_name_or_path_list=[{WORLD}/models/classmate_a,{WORLD}/models/classmate_b]",
+    f"data.train_files={WORLD}/train.parquet",
+    f"data.val_files={WORLD}/val.parquet",
+    "data.train_batch_size=8",
+    "data.max_prompt_length=128",
+    "data.max_response_length=64",
+    "actor_rollout_ref.rollout.n=8",
+    "actor_rollout_ref.actor.optim.lr=1e-4",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=8",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16",
+    "reward_model.classmate_generation_configs.max_new_tokens=24",
+    "reward_model.classmate_batch_size=128",
+    "trainer.test_freq=20",
+    "trainer.save_freq=20",
+)
+"""The same with and without classmates, which then read validation rows only."""
+ENTRIES = {
+    True: ("verl.trainer.qwen_main_ppo",),
+    False: ("verl.trainer.classmate_cot_main_ppo", "--config-name=classmate_cot_ppo_trainer"),
+}
+"""Whether it is the baseline -> entry point."""
 MEASURES = {
     "main accuracy": "main_model_reward",
     "answers that follow the wrong hint": "follows_hint",
@@ -45,17 +71,20 @@ def is_finished(folder: Path) -> bool:
 
 
 def train(folder: Path, *, seed: int, baseline: bool, steps: int, overrides: list[str]) -> None:
-    """Runs the example script unless its run is there.
+    """Trains in the hinted world, which is built where it is not there, unless the run is there.
 
     Raises:
         subprocess.CalledProcessError: when the run fails.
     """
     if is_finished(folder):
         return
-    environment = os.environ | {"SEED": str(seed), "BASELINE": str(int(baseline))}
-    command = ["bash", str(ROOT / "examples" / "run_classmate_cot_training.sh")]
-    command += [f"trainer.default_local_dir={folder}", f"trainer.total_training_steps={steps}", *overrides]
-    subprocess.run(command, env=environment, check=True)
+    builder = [sys.executable, "-m", "verl.data_preprocessing.hinted_arithmetic", "--output_dir", str(WORLD)]
+    subprocess.run(builder, cwd=ROOT, check=True)
+    own = (f"data.seed={seed}", f"trainer.default_local_dir={folder}", f"trainer.total_training_steps={steps}")
+    command = [sys.executable, "-m", *ENTRIES[baseline], *SETTINGS, *own, *overrides]
+    # One thread each, as the launch scripts have it: a run has several processes.
+    environment = {"OMP_NUM_THREADS": "1", "TQ_NUM_THREADS": "1"} | os.environ
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
 
 
 def plot(runs: dict[str, list[dict[str, list[tuple[int, float]]]]], path: Path) -> None:

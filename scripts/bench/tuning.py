@@ -33,8 +33,8 @@ CASES: dict[str, tuple[int, dict[str, str]]] = {
     "greedy": (1, {"do_sample": "false"}),
     "temperature 1": (1, {"temperature": "1.0", "top_p": "1.0"}),
 }
-"""Name -> seed, and the options in which the run differs from the main job: weight 1, the whole CoT, temperature
-0.7, top_p 0.9, condition no_classmate_when_main_incorrect."""
+"""Name -> seed, and the options in which the run differs from those of `learning.py`: weight 1, the whole CoT,
+temperature 0.7, top_p 0.9, condition no_classmate_when_main_incorrect."""
 
 BATCH = [
     "data.train_batch_size=16",
@@ -42,7 +42,7 @@ BATCH = [
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=128",
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=128",
 ]
-"""Twice the main job's rows a step: 20 steps are few."""
+"""Twice the rows a step of `learning.py`: 20 steps are few."""
 
 _GENERATION = {"do_sample", "temperature", "top_p"}
 

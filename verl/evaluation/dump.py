@@ -81,7 +81,7 @@ class Dump:
             known = f"it has {_ranges(steps)}" if steps else "it has none"
             kind = "validated" if validation else "trained"
             raise ConfigError(f"{run} has no rows of a {kind} step {step}; {known}")
-        records, lines = _rows(file)
+        records, lines = rows_of(file)
         config = _config(config_file, validation=validation)
         # Written when the run was opened; which rows the classmates read is what the trainer did.
         if not validation:
@@ -91,8 +91,12 @@ class Dump:
         return cls(run=run, step=step, validation=validation, config=config, records=records, lines=lines)
 
 
-def _rows(file: Path) -> tuple[list[RowRecord], list[dict[str, Any]]]:
-    """The rows of a dump, typed and as they stand in it."""
+def rows_of(file: Path) -> tuple[list[RowRecord], list[dict[str, Any]]]:
+    """The rows of a dump, typed and as they stand in it.
+
+    Raises:
+        ConfigError: there are none, or one is damaged or of another version.
+    """
     records, lines = [], []
     # As bytes: a policy may write characters that text is split at.
     with file.open("rb") as opened:

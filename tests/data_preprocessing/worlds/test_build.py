@@ -135,3 +135,22 @@ def test_the_command_builds_finds_and_refuses(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit, match=r"^error: .*choose an empty or new folder"):
         run_command(partial(command.main, ["thought_styles", "--output_dir", str(tmp_path / "mine")]))
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_readers_of_other_roles_are_left_out_until_asked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(WORLDS, "thought_styles", tiny("thought_styles", "classmate_a", "insider"))
+    arguments = ["thought_styles", "--output_dir", str(tmp_path / "world"), "--seed", "1"]
+    command.main([*arguments, "--roles", "classmate,unseen"])
+    readers, manifest = tmp_path / "world" / "readers", tmp_path / "world" / "seed_1" / "manifest.json"
+    assert [path.name for path in readers.iterdir()] == ["classmate_a"]
+    assert list(json.loads(manifest.read_text())["readers"]) == ["classmate_a"]
+    before = times(readers)
+    command.main(arguments)
+    assert sorted(path.name for path in readers.iterdir()) == ["classmate_a", "insider"]
+    assert before.items() <= times(readers).items()
+    command.main([*arguments, "--roles", "classmate"])
+    assert list(json.loads(manifest.read_text())["readers"]) == ["classmate_a", "insider"], "what stands is told of"
+    assert "world thought_styles found" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        command.main([*arguments, "--roles", "teacher"])
+    assert "'teacher' is none of classmate, unseen, insider" in capsys.readouterr().err

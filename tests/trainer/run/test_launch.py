@@ -18,7 +18,7 @@ from verl.trainer import preflight
 from verl.trainer.fork.server import ForkServer
 from verl.trainer.ppo import inprocess_trainer
 from verl.trainer.run import launch, session
-from verl.trainer.run.launch import STARTED_AT, StartupClock
+from verl.trainer.run.launch import AT_END, STARTED_AT, StartupClock
 
 
 def test_start_up_is_told_by_part(monkeypatch):
@@ -206,3 +206,22 @@ def test_the_fork_server_precedes_checks_and_ends_with_the_run(
     assert ends_the_run(capsys)[0] == ends_with
     assert len(started) == servers
     assert not any(psutil.pid_exists(pid) for pid in started)
+
+
+def test_what_a_script_shows_gets_the_run_folder_and_fails_alone(monkeypatch, tmp_path, capfd):
+    folder = tmp_path / "a run"
+    monkeypatch.setattr(launch, "run", lambda *_: folder)
+    monkeypatch.setenv(AT_END, r"printf '%s|' It\ ended")
+    launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")
+    assert capfd.readouterr().out == f"It ended|{folder}|"
+    monkeypatch.setenv(AT_END, "false")
+    launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")
+    monkeypatch.setattr(launch, "run", fails)
+    monkeypatch.setenv(AT_END, "echo shown")
+    with pytest.raises(SystemExit):
+        launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")
+    assert "shown" not in capfd.readouterr().out
+
+
+def fails(*_: object) -> None:
+    raise ConfigError("no such key")

@@ -10,6 +10,15 @@ from pathlib import Path
 
 from verl.data_preprocessing.common import run_command
 from verl.data_preprocessing.worlds.presets import WORLDS
+from verl.data_preprocessing.worlds.spec import ROLES, Role
+
+
+def _roles(text: str) -> tuple[Role, ...]:
+    """Roles that are written with commas between them."""
+    unknown = [name for name in text.split(",") if name not in ROLES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(ROLES)}")
+    return tuple(role for role in ROLES if role in text.split(","))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -23,13 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the problems and of the policy")
     parser.add_argument("--train_rows", type=int, help="problems to train on")
     parser.add_argument("--val_rows", type=int, help="held-out problems")
+    parser.add_argument(
+        "--roles", type=_roles, default=ROLES, help=f"readers to build, of {','.join(ROLES)}; default: all"
+    )
     parser.add_argument("--force", action="store_true", help="build all parts again, the shared readers too")
     args = parser.parse_args(arguments)
     changes = {name: getattr(args, name) for name in ("seed", "train_rows", "val_rows")}
     spec = dataclasses.replace(WORLDS[args.world], **{k: v for k, v in changes.items() if v is not None})
     from verl.data_preprocessing.worlds.build import make_world, summary
 
-    print(summary(make_world(args.output_dir, spec, force=args.force)))
+    print(summary(make_world(args.output_dir, spec, roles=args.roles, force=args.force)))
 
 
 if __name__ == "__main__":

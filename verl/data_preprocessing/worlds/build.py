@@ -15,7 +15,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,7 @@ from filelock import FileLock
 from verl.data_preprocessing import arithmetic_problems, common, embedded_models, embedded_tokenizers
 from verl.data_preprocessing.arithmetic_problems import Split
 from verl.data_preprocessing.worlds import columns, lessons, measure, models, programs, tasks
-from verl.data_preprocessing.worlds.spec import Reader, Role, WorldSpec
+from verl.data_preprocessing.worlds.spec import ROLES, Reader, Role, WorldSpec
 
 BUILDER = "verl.data_preprocessing.worlds"
 _MARK = "world.json"
@@ -85,10 +85,11 @@ class BuiltWorld:
         return [_reader_folder(self.folder, reader) for reader in self.spec.readers if reader.role == role]
 
 
-def make_world(folder: Path, spec: WorldSpec, *, force: bool = False) -> BuiltWorld:
+def make_world(folder: Path, spec: WorldSpec, *, roles: Collection[Role] = ROLES, force: bool = False) -> BuiltWorld:
     """Builds the parts of a world that `folder` lacks, each in a process of its own, and measures them.
 
     Args:
+        roles: readers of other roles are not built; those that stand stay, and stand in the manifest.
         force: build all parts again, the readers that other seeds share too.
 
     Raises:
@@ -98,12 +99,14 @@ def make_world(folder: Path, spec: WorldSpec, *, force: bool = False) -> BuiltWo
     _claim(folder, spec)
     with FileLock(folder / _LOCK):
         parts = parts_of(folder, spec)
-        missing = [part for part in parts.values() if force or part.manifest() is None]
+        left_out = {reader.model.name for reader in spec.readers if reader.role not in roles}
+        wanted = [part for name, part in parts.items() if name not in left_out]
+        missing = [part for part in wanted if force or part.manifest() is None]
         if missing:
             jobs = min(len(missing), os.cpu_count() or 1)
             with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
                 list(pool.map(_build, missing, count()))
-        manifests = {name: part.manifest() or {} for name, part in parts.items()}
+        manifests = {name: found for name, part in parts.items() if (found := part.manifest())}
         manifest = _manifest(spec, manifests)
         path = _seed_folder(folder, spec) / common.MANIFEST_NAME
         text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
@@ -209,8 +212,8 @@ def _make_reader(spec: WorldSpec, reader: Reader, folder: Path, bar_position: in
 
 
 def _manifest(spec: WorldSpec, parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What a world is, how its models start, and how long its parts took."""
-    roles = {reader.model.name: reader.role for reader in spec.readers}
+    """What a world is, how its models start, and how long its parts took; of the parts that there are."""
+    roles = {reader.model.name: reader.role for reader in spec.readers if reader.model.name in parts}
     return {
         "builder": BUILDER,
         "spec": dataclasses.asdict(spec),

@@ -5,12 +5,14 @@ spec.classmates       # the models that train the policy, without those that are
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from verl.data_preprocessing.embedded_models import ModelSpec
 
 TaskName = Literal["hinted_arithmetic", "arithmetic", "programs"]
 Role = Literal["classmate", "unseen", "insider"]
+ROLES: tuple[Role, ...] = get_args(Role)
+"""All of them."""
 
 
 @dataclass(frozen=True, kw_only=True)

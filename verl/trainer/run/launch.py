@@ -13,10 +13,12 @@ import functools
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -35,6 +37,9 @@ from verl.trainer.run.session import RaySession, settle, start_fork_server, star
 
 STARTED_AT = "CLASSMATE_COT_STARTED_AT"
 """Environment variable of launch scripts: seconds since the epoch at which the command was given."""
+AT_END = "CLASSMATE_COT_AT_END"
+"""Environment variable of launch scripts: a shell command that is run, with the run folder behind it, when a run ended
+well. So a script can hand its process over to the run, and signals and exit codes are the run's."""
 
 
 class StartupClock:
@@ -102,7 +107,7 @@ def entry(config_name: str, trainer_name: str) -> None:
         sys.argv[1:] = prepare_overrides(sys.argv[1:])
         config = compose(config_name, sys.argv[1:])
         if config is not None:
-            run(config, trainer_name)
+            _at_end(run(config, trainer_name))
     except ConfigError as error:
         _fail(str(error), 2)
     except OmegaConfBaseException as error:
@@ -116,12 +121,22 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-def run(config: DictConfig, trainer_name: str) -> None:
+def _at_end(folder: Path) -> None:
+    """Runs what a launch script wants to show of the run; a failure of that is no failure of the run."""
+    command = os.environ.get(AT_END)
+    if command:
+        subprocess.run(["bash", "-c", f'{command} "$1"', "bash", str(folder)], check=False)
+
+
+def run(config: DictConfig, trainer_name: str) -> Path:
     """Checks `config`, opens the run folder and trains.
 
     Args:
         config: the composed config of one of our primary YAML files.
         trainer_name: name in upstream's trainer registry, `classmate_cot` or `baseline`.
+
+    Returns:
+        The run folder.
 
     Raises:
         ConfigError: for a user's mistake, before anything heavy starts.
@@ -163,6 +178,7 @@ def run(config: DictConfig, trainer_name: str) -> None:
             _fail(f"{failure}; {how_to_go_on()}", 1)
         finally:
             folder.leave()
+    return folder.path
 
 
 @contextlib.contextmanager
