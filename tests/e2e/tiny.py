@@ -65,19 +65,16 @@ def make_tiny_world(folder: Path, seed: int = 0) -> TinyWorld:
     """Writes model, data and reward function below `folder`."""
     import pandas as pd
     import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import Qwen3ForCausalLM
+
+    from tests.tiny_qwen3 import tiny_qwen3
 
     model_folder = folder / "policy"
     vocabulary_size = _save_tokenizer(model_folder)
     torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=vocabulary_size,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
+    config = tiny_qwen3(
+        vocabulary_size,
+        width=64,
         max_position_embeddings=128,
         tie_word_embeddings=False,
         initializer_range=0.2,
@@ -107,18 +104,14 @@ def make_tiny_world(folder: Path, seed: int = 0) -> TinyWorld:
 def save_reward_model(folder: Path, tokenizer: Any, *, max_length: int) -> Path:
     """Writes a random Qwen3 reward model for texts of `tokenizer`, and that; returns `folder`."""
     import torch
-    from transformers import Qwen3Config, Qwen3ForSequenceClassification
+    from transformers import Qwen3ForSequenceClassification
+
+    from tests.tiny_qwen3 import tiny_qwen3
 
     tokenizer.save_pretrained(folder)
     torch.manual_seed(3)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
+    config = tiny_qwen3(
+        len(tokenizer),
         max_position_embeddings=max_length,
         num_labels=1,
         pad_token_id=tokenizer.pad_token_id,

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 
 from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
 from tests.run_config import run_config
+from tests.tiny_qwen3 import tiny_qwen3
 from tests.workers.scripted_rows import CLASSMATES, KIND, MODE, QUESTION, THOUGHT, Client, answer_of, line_of
 from verl.classmate.config import this_run
 from verl.classmate.metrics import row_numbers
@@ -41,17 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokenizer = TOKENIZERS[name]()
         tokenizer.save_pretrained(folder / name)
         torch.manual_seed(seed)
-        config = Qwen3Config(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=16,
-            max_position_embeddings=512,
-            initializer_range=0.3,
-            eos_token_id=tokenizer.eos_token_id,
+        config = tiny_qwen3(
+            len(tokenizer), max_position_embeddings=512, initializer_range=0.3, eos_token_id=tokenizer.eos_token_id
         )
         Qwen3ForCausalLM(config).save_pretrained(folder / name)
     return folder

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 
+from tests.tiny_qwen3 import tiny_qwen3
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
@@ -16,16 +17,7 @@ ROWS, TOKENS, VOCABULARY = 4, 6, 32
 @pytest.fixture(scope="module")
 def model() -> Qwen3ForCausalLM:
     torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-    )
-    return Qwen3ForCausalLM(config)
+    return Qwen3ForCausalLM(tiny_qwen3(VOCABULARY, width=16, layers=1))
 
 
 def advantages_BR(weight: float, mode: str, estimator: str = "gdpo_classmate") -> torch.Tensor:

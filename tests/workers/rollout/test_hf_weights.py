@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 
 from tests.e2e.tiny import make_tiny_world
+from tests.tiny_qwen3 import tiny_qwen3
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, HFEngine
 from verl.workers.rollout.hf_rollout_server.sampling import SamplingParams
 from verl.workers.rollout.hf_rollout_server.weights import PackedTensor, WeightLoader, buckets, pack, unpack
@@ -16,10 +17,7 @@ from verl.workers.rollout.hf_rollout_server.weights import PackedTensor, WeightL
 
 def _model(*, seed: int = 0, tied: bool = False) -> Qwen3ForCausalLM:
     torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=8, max_position_embeddings=32, tie_word_embeddings=tied,
-    )  # fmt: skip
+    config = tiny_qwen3(32, width=16, layers=1, max_position_embeddings=32, tie_word_embeddings=tied)
     return Qwen3ForCausalLM(config)
 
 
