@@ -76,6 +76,7 @@ def test_what_is_tried_out_stays_off_the_page(tmp_path: Path, monkeypatch: pytes
 
 _RUN = """
 import sys
+from tests.evaluation.study.studies import tiny_study
 from verl.data_preprocessing.common import run_command
 from verl.evaluation.study import __main__ as command
 from verl.evaluation.study.presets import STUDIES

@@ -27,10 +27,6 @@ def claim(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def files(claim: Path) -> tuple[Path, Path, Path, Path, dict]:
-    return claim / "claim", claim / "claim" / "predictions.yaml", claim / "claim.md", claim / "claim", STUDIES
-
-
 def rows(page: str, first: str) -> list[list[str]]:
     """Cells of the table whose head begins with this cell."""
     lines = page[page.index(f"| {first} |") :].splitlines()
@@ -39,7 +35,7 @@ def rows(page: str, first: str) -> list[list[str]]:
 
 
 def test_nothing_changes_but_what_is_between_the_marks(claim: Path) -> None:
-    written = write_report(*files(claim))
+    written = write_report(claim / "claim", STUDIES)
     assert {path.name for path in written} == {
         "claim.md",
         "transfer_unseen.png",
@@ -52,12 +48,12 @@ def test_nothing_changes_but_what_is_between_the_marks(claim: Path) -> None:
     assert rest.endswith("<!-- /results -->\n\nAfter.\n")
     for link in re.findall(r"\]\(([^)]+)\)", page):
         assert (claim / link).is_file()
-    assert check_report(*files(claim)) == []
-    assert write_report(*files(claim)) == []
+    assert check_report(claim / "claim", STUDIES) == []
+    assert write_report(claim / "claim", STUDIES) == []
 
 
 def test_the_numbers_are_those_of_the_files(claim: Path) -> None:
-    write_report(*files(claim))
+    write_report(claim / "claim", STUDIES)
     page = (claim / "claim.md").read_text()
     assert "12 runs of 80 steps, made 2026-11-24 by commit abc1234, in 0.2 hours of work." in page
     head, _, start, *arms = rows(page, "arm")
@@ -85,7 +81,7 @@ def test_the_numbers_are_those_of_the_files(claim: Path) -> None:
 
 
 def test_every_prediction_has_its_verdict(claim: Path) -> None:
-    write_report(*files(claim))
+    write_report(claim / "claim", STUDIES)
     page = (claim / "claim.md").read_text()
     assert "2 predictions: 2 held, 0 refuted, 0 open." in page
     first, second = rows(page, "prediction")[2:]
@@ -102,7 +98,7 @@ def test_every_prediction_has_its_verdict(claim: Path) -> None:
     for seed in SEEDS:
         write_result(result("placebo", seed, unseen=0.6 + seed / 1000), claim / "claim")
     (claim / "claim" / "transfer" / "two_seed14.json").unlink()
-    write_report(*files(claim))
+    write_report(claim / "claim", STUDIES)
     page = (claim / "claim.md").read_text()
     first, second = rows(page, "prediction")[2:]
     assert first[-1] == "**open**: two lacks unseen at seed 14; two lacks accuracy at seed 14"
@@ -111,24 +107,24 @@ def test_every_prediction_has_its_verdict(claim: Path) -> None:
 
 
 def test_thoughts_stand_side_by_side_as_they_are(claim: Path) -> None:
-    write_report(*files(claim))
+    write_report(claim / "claim", STUDIES)
     (line,) = rows((claim / "claim.md").read_text(), "problem")[2:]
     assert line[:2] == ["`What is 47+38?`", "`5^8`"]
     assert line[2:] == [f"`Ones: 7+8=15.`<br>`Tens: {gain} \\| done`" for gain in ("0", "0.4")]
 
 
 def test_a_page_or_a_figure_that_drifted_is_found_out(claim: Path) -> None:
-    write_report(*files(claim))
+    write_report(claim / "claim", STUDIES)
     page = claim / "claim.md"
     page.write_text(page.read_text().replace("+0.40 ± 0.01", "+0.50 ± 0.01", 1))
-    (said,) = check_report(*files(claim))
+    (said,) = check_report(claim / "claim", STUDIES)
     assert said.startswith(f"{page}: not what the result files give, from '| **unseen readers gain**")
-    write_report(*files(claim))
+    write_report(claim / "claim", STUDIES)
     write_result(result("two", 11, tokens=99.0), claim / "claim")
-    assert len(check_report(*files(claim))) == 4
-    write_report(*files(claim))
+    assert len(check_report(claim / "claim", STUDIES)) == 4
+    write_report(claim / "claim", STUDIES)
     (claim / "claim" / "transfer_styles.png").unlink()
-    assert check_report(*files(claim)) == [
+    assert check_report(claim / "claim", STUDIES) == [
         f"{claim / 'claim' / 'transfer_styles.png'}: not drawn from these result files"
     ]
 
@@ -136,33 +132,33 @@ def test_a_page_or_a_figure_that_drifted_is_found_out(claim: Path) -> None:
 def test_before_the_runs_all_is_open_and_the_page_says_so(claim: Path) -> None:
     for path in (claim / "claim" / "transfer").iterdir():
         path.unlink()
-    assert [path.name for path in write_report(*files(claim))] == ["claim.md"]
+    assert [path.name for path in write_report(claim / "claim", STUDIES)] == ["claim.md"]
     page = (claim / "claim.md").read_text()
     assert "2 predictions: 0 held, 0 refuted, 2 open." in page
     assert "No run yet." in page
-    assert check_report(*files(claim)) == []
+    assert check_report(claim / "claim", STUDIES) == []
 
 
 def test_a_study_with_few_numbers_has_what_they_give(claim: Path) -> None:
     run = result(study="small", curves={}, examples=[], readers={})
     numbers = {name: run.numbers[name] for name in ("accuracy", "tokens", "unseen")}
     write_result(replace(run, numbers=numbers), claim / "claim")
-    write_report(*files(claim))
+    write_report(claim / "claim", STUDIES)
     page = (claim / "claim.md").read_text().partition("### small")[2]
     assert "| two | 1 | 0.83 | 19.0 | 0.69 | – |" in page  # noqa: RUF001
     assert "p |" not in page
     assert "curves" not in page
-    assert check_report(*files(claim)) == []
+    assert check_report(claim / "claim", STUDIES) == []
 
 
 def test_a_page_without_marks_is_refused(claim: Path) -> None:
     (claim / "claim.md").write_text("# Claim\n<!-- results -->\n")
     with pytest.raises(ValueError, match="lacks a mark; write a line <!-- results --> and a line <!-- /results -->"):
-        write_report(*files(claim))
+        write_report(claim / "claim", STUDIES)
 
 
 def test_figures_are_pictures_of_a_readmes_width(claim: Path) -> None:
-    for path in write_report(*files(claim)):
+    for path in write_report(claim / "claim", STUDIES):
         if path.suffix == ".png":
             with Image.open(path) as picture:
                 assert picture.width == 1000

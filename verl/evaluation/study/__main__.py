@@ -200,12 +200,11 @@ def _work(study: Study, output_dir: Path, results_dir: Path, options: argparse.N
 def _report(results_dir: Path, *, check: bool) -> int:
     from verl.evaluation.study.report import check_report, write_report
 
-    where = (results_dir, results_dir / "predictions.yaml", results_dir.with_suffix(".md"), results_dir)
     if not check:
-        for path in write_report(*where):
+        for path in write_report(results_dir):
             print(path)
         return 0
-    wrong = check_report(*where)
+    wrong = check_report(results_dir)
     for line in wrong:
         print(line, file=sys.stderr)
     return int(bool(wrong))

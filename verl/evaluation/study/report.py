@@ -2,12 +2,11 @@
 
 One decision: what stands between the marks is never edited by hand, and a check says whether it is what the files give.
 
-    >>> write_report(Path("docs/claim"), Path("docs/claim/predictions.yaml"), Path("docs/claim.md"), Path("docs/claim"))
-    >>> check_report(Path("docs/claim"), Path("docs/claim/predictions.yaml"), Path("docs/claim.md"), Path("docs/claim"))
+    >>> write_report(Path("docs/claim"))                    # docs/claim.md and the figures
+    >>> check_report(Path("docs/claim"))
     []
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,18 +42,17 @@ class Report:
     """In the order of the predictions."""
 
     @classmethod
-    def read(cls, results_dir: Path, predictions: Path, studies: Mapping[str, Study] = STUDIES) -> "Report":
+    def read(cls, results_dir: Path, studies: Mapping[str, Study] = STUDIES) -> "Report":
         """From the files.
 
         Args:
-            results_dir: folder of all studies' results.
-            predictions: the YAML file of what was predicted.
+            results_dir: folder of all studies' results; holds `predictions.yaml`.
             studies: the studies' arms and seeds.
 
         Raises:
             ValueError: a file that is no result or no prediction; in one line.
         """
-        predicted = load_predictions(predictions, studies)
+        predicted = load_predictions(results_dir / "predictions.yaml", studies)
         results = load_results(results_dir)
         there = {one.study for one in results} | {one.study for one in predicted}
         names = [*(name for name in studies if name in there), *sorted(there - studies.keys())]
@@ -74,6 +72,14 @@ class Report:
         mine: list[Prediction] = [one.prediction for one in self.verdicts if one.prediction.study == summary.name]
         arms = [mine[0].right, mine[0].left] if mine else [BASELINE, *(arm for arm in summary.arms if arm != BASELINE)]
         return [arm for arm in dict.fromkeys(arms) if arm in summary.arms][:2]
+
+    def stale_figures(self, folder: Path) -> dict[Path, tuple[figures.StudyFigure, Summary]]:
+        """The figures in `folder` that are missing or show something else, and what each is drawn from."""
+        due = [
+            (figure, summary) for summary in self.summaries for figure in figures.FIGURES if figure.has_data(summary)
+        ]
+        paths = {figure.path(summary, folder): (figure, summary) for figure, summary in due}
+        return {path: one for path, one in paths.items() if not one[0].is_current(one[1], path)}
 
     def _predictions(self) -> str:
         if not self.verdicts:
@@ -107,67 +113,46 @@ class Report:
         return parts
 
 
-def write_report(
-    results_dir: Path,
-    predictions: Path,
-    claim_md: Path,
-    figures_dir: Path,
-    studies: Mapping[str, Study] = STUDIES,
-) -> list[Path]:
+def write_report(results_dir: Path, studies: Mapping[str, Study] = STUDIES) -> list[Path]:
     """Replaces what stands between the marks of a page, draws the figures, and says what was written.
 
     A figure that shows what the files give already is left as it is.
 
     Args:
-        results_dir: folder of all studies' results.
-        predictions: the YAML file of what was predicted.
-        claim_md: the page; it has a line of each mark.
-        figures_dir: where the figures go.
+        results_dir: folder of all studies' results; holds `predictions.yaml` and gets the figures. The page lies beside
+            it, under its name with `.md`.
         studies: the studies' arms and seeds.
 
     Raises:
         ValueError: the page lacks a mark, or a file is no result or no prediction; in one line.
     """
-    report = Report.read(results_dir, predictions, studies)
-    before, _, after = _split(claim_md)
-    figures_dir.mkdir(parents=True, exist_ok=True)
-    written = []
-    for summary in report.summaries:
-        for figure in figures.FIGURES:
-            path = figure.path(summary, figures_dir)
-            if figure.has_data(summary) and not figure.is_current(summary, path):
-                figure.draw(summary, path)
-                written.append(path)
-    text = f"{before}{BEGIN}\n{report.text(_link(figures_dir, claim_md))}\n{END}{after}"
-    if text != claim_md.read_text():
-        write_atomically(claim_md, text)
-        written.append(claim_md)
+    report, page = Report.read(results_dir, studies), _page(results_dir)
+    before, _, after = _split(page)
+    stale = report.stale_figures(results_dir)
+    for path, (figure, summary) in stale.items():
+        figure.draw(summary, path)
+    written = list(stale)
+    text = f"{before}{BEGIN}\n{report.text(results_dir.name)}\n{END}{after}"
+    if text != page.read_text():
+        write_atomically(page, text)
+        written.append(page)
     return written
 
 
-def check_report(
-    results_dir: Path,
-    predictions: Path,
-    claim_md: Path,
-    figures_dir: Path,
-    studies: Mapping[str, Study] = STUDIES,
-) -> list[str]:
+def check_report(results_dir: Path, studies: Mapping[str, Study] = STUDIES) -> list[str]:
     """What of a page and its figures is not what the files give, a line each; empty if all is. See `write_report`."""
-    report = Report.read(results_dir, predictions, studies)
-    _, there, _ = _split(claim_md)
+    report, page = Report.read(results_dir, studies), _page(results_dir)
+    _, there, _ = _split(page)
     wrong = []
-    due = report.text(_link(figures_dir, claim_md))
+    due = report.text(results_dir.name)
     if there.strip() != due.strip():
         differ = [one for one in due.splitlines() if one not in there.splitlines()]
-        wrong.append(
-            f"{claim_md}: not what the result files give, from {(differ or ['a line too many'])[0][:100]!r} on"
-        )
-    for summary in report.summaries:
-        for figure in figures.FIGURES:
-            path = figure.path(summary, figures_dir)
-            if figure.has_data(summary) and not figure.is_current(summary, path):
-                wrong.append(f"{path}: not drawn from these result files")
-    return wrong
+        wrong.append(f"{page}: not what the result files give, from {(differ or ['a line too many'])[0][:100]!r} on")
+    return wrong + [f"{path}: not drawn from these result files" for path in report.stale_figures(results_dir)]
+
+
+def _page(results_dir: Path) -> Path:
+    return results_dir.with_suffix(".md")
 
 
 def _split(page: Path) -> tuple[str, str, str]:
@@ -178,10 +163,6 @@ def _split(page: Path) -> tuple[str, str, str]:
     if not begin or not end:
         raise ValueError(f"{page}: lacks a mark; write a line {BEGIN} and a line {END} where the results go")
     return before, between, after
-
-
-def _link(folder: Path, page: Path) -> str:
-    return Path(os.path.relpath(folder, page.parent)).as_posix()
 
 
 def _made(summary: Summary) -> str:
