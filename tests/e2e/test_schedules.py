@@ -33,7 +33,7 @@ STEPS, NEW_TOKENS, LIVE = 2, 24, 1
 
 @pytest.fixture(scope="module")
 def runs(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One run with each schedule: a classmate on two engines, and the policy as it is now."""
+    """One run with each schedule: a classmate on two engines, the policy as it is now, and an unseen reader."""
     folder = tmp_path_factory.mktemp("schedules")
     return {schedule: _finished(world, folder, schedule) for schedule in ("streamed", "batched")}
 
@@ -42,6 +42,7 @@ def _finished(world: World, folder: Path, schedule: str) -> Path:
     overrides = [
         f"reward_model.classmate_model_name_or_path_list=[{world.classmates[0]}]",
         "reward_model.classmate_replicas=2",
+        f"reward_model.evaluation_classmates=[{{model: {world.classmates[1]}}}]",
         f"reward_model.classmate_schedule={schedule}",
         "reward_model.classmate_cot_reward_configs.self_play=live",
         "trainer.deterministic=true",
@@ -55,7 +56,7 @@ def _finished(world: World, folder: Path, schedule: str) -> Path:
         run.wait_for(lambda: 1 in steps(folder / schedule))
         engines = [len(run.processes(f"ray::{name}")) for name in ("ClassmateWorker", "HFServer")]
         assert run.wait() == 0, run.terminal
-    assert engines == [2, 1], "two engines of the given classmate, and of the policy one for both of its parts"
+    assert engines == [3, 1], "two of the classmate, one of the unseen reader; of the policy one for both of its parts"
     return folder / schedule
 
 
@@ -72,6 +73,8 @@ def test_streamed_and_batched_give_the_same_rewards(runs: dict[str, Path]) -> No
             assert values[0] == values[1], key
     streamed, batched = (rows(run, STEPS, validation=True) for run in runs.values())
     assert streamed == batched
+    assert all({s["outcome"] for u in row["unseen"] for s in u["samples"]} == {"ok"} for row in batched if row["cot"])
+    assert not any("unseen" in row for row in rows(runs["batched"], STEPS)), "it reads validation rows only"
     assert [line["step"] for line in metrics(runs["batched"])] == [line["step"] for line in metrics(runs["streamed"])]
 
 
