@@ -56,7 +56,7 @@ def _finished(world: World, folder: Path, schedule: str) -> Path:
         run.wait_for(lambda: 1 in steps(folder / schedule))
         engines = [len(run.processes(f"ray::{name}")) for name in ("ClassmateWorker", "HFServer")]
         assert run.wait() == 0, run.terminal
-    assert engines == [3, 1], "two of the classmate, one of the unseen reader; of the policy one for both of its parts"
+    assert engines == [4, 1], "two of the classmate and of the unseen reader, of the policy one for both of its parts"
     return folder / schedule
 
 
