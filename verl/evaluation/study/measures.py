@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl.classmate import strip
+from verl.classmate import answer_forms, strip
 from verl.data_preprocessing.embedded_models import load_model
 from verl.data_preprocessing.embedded_tokenizers import THINK_END
 from verl.data_preprocessing.worlds.lessons import prompt_text
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 EXAMPLES = 3
 """Held-out problems that a result shows."""
 
-SOURCES = (sys.modules[__name__], thoughts, learner, strip)
+SOURCES = (sys.modules[__name__], thoughts, learner, strip, answer_forms)
 """Modules that decide what is measured."""
 
 
