@@ -217,3 +217,55 @@ def test_mistakes_are_one_line(run, tmp_path, row, refused):
     assert "--help" in refused(run, "--besides-what")
     (run / "val_preds" / "step_80.jsonl").write_text("{}\n")
     assert "step_80.jsonl" in refused(run)
+
+
+@pytest.mark.parametrize(("source", "said"), [("general_reward", "8.5  The answer"), ("no_verifier_of_ours", "right")])
+def test_scores_without_a_threshold_are_shown(tmp_path, row, shown, source, said):
+    judged = row(0) | {"data_source": source, "main_score": 8.5}
+    text = shown(write(tmp_path / "run", step_0=[judged], step_5=[judged]))
+    assert said in text
+    assert ("wrong" in text.split("Question 0?")[1]) == (source == "no_verifier_of_ours"), "of the readers' zeros"
+
+
+def test_what_a_mean_does_not_tell_is_told(tmp_path, row, shown):
+    rows = [row(0), row(1) | {"data_source": "mmlu_sycophancy"}]
+    text = shown(write(tmp_path / "run", step_0=rows, step_5=rows))
+    assert "scores are means over several data sources: hinted_arithmetic, mmlu_sycophancy" in text
+    assert "the verifier's scores are better the lower they are: mmlu_sycophancy" in text
+    assert "better the lower" not in shown(write(tmp_path / "other", step_0=[row(0)], step_5=[row(0)]))
+
+
+def test_validations_of_different_problems_are_told(tmp_path, row, shown):
+    """Two files of one source that both count from 0 have different problems of the same number too."""
+    changed = row(1) | {"question": "Another?"}
+    text = shown(write(tmp_path / "run", step_0=[row(0), row(1), row(2)], step_5=[row(0), changed]))
+    assert "the validations asked different problems (3 before, 2 after, 1 in both): do not compare their means" in text
+    assert "Another?" not in text
+    same = write(tmp_path / "same", step_0=[row(0)], step_5=[row(0), row(0, LONG)])
+    assert "different problems" not in shown(same)
+
+
+def test_a_dump_that_cannot_be_read_is_told(run, refused):
+    (run / "val_preds" / "step_90.jsonl").mkdir()
+    line = refused(run)
+    assert "step_90.jsonl cannot be read (Is a directory); move that file elsewhere" in line
+    (run / "val_preds" / "step_90.jsonl").rmdir()
+    (run / "val_preds" / "step_80.jsonl").write_text("")
+    assert "step_80.jsonl has no rows; move that file elsewhere" in refused(run)
+
+
+def test_what_is_written_reads_the_same_everywhere(run, tmp_path, shown, refused):
+    file = tmp_path / "baseline.json"
+    shown(run, "--write", file, "--command", "caf\u00e9 \udcc3 x")
+    assert file.read_bytes().isascii()
+    assert "baseline: `caf\u00e9" in shown(run, "--beside", file)
+    assert "Is a directory" in refused(run, "--write", "", "--command", "x")
+    assert "Is a directory" in refused(run, "--write", tmp_path, "--command", "x")
+    assert not list(tmp_path.parent.glob("*.partial"))
+    assert "--command belongs to --write" in refused(run, "--command", "x")
+
+
+def test_ctrl_c_ends_it_in_one_line(run, monkeypatch, capsys):
+    monkeypatch.setattr(before_after, "read_validations", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert before_after.main([str(run)]) == 130
+    assert capsys.readouterr().err == "error: stopped\n"

@@ -8,7 +8,7 @@ Decision: what is counted is in `validations`, what is kept for other runs in `s
     python -m verl.evaluation.before_after RUN --beside examples/baseline_of_main_job.json
     python -m verl.evaluation.before_after RUN --write FILE --command 'BASELINE=1 bash ...'    # makes such a file
 
-Exit codes: 0; 2 for a mistake, told in one line.
+Exit codes: 0; 2 for a mistake, told in one line; 130 after Ctrl-C.
 """
 
 import argparse
@@ -44,6 +44,9 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("error: stopped", file=sys.stderr)
+        return 130
     if hasattr(sys.stdout, "reconfigure"):
         # A terminal may not know all that a policy writes.
         sys.stdout.reconfigure(errors="replace")
@@ -54,6 +57,8 @@ def main(arguments: list[str]) -> int:
 
 def _run(options: argparse.Namespace) -> str:
     """What is printed."""
+    if options.command is not None and options.write is None:
+        raise ConfigError("--command belongs to --write; write --write FILE too")
     before, after = read_validations(options.run)
     notes = []
     if options.write is not None:

@@ -8,6 +8,8 @@ One decision: no text of a model reaches the terminal but through `clean`, which
 import dataclasses
 import io
 import unicodedata
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,9 +30,11 @@ from verl.evaluation.validations import (
     Score,
     Validation,
     choose,
+    is_lowered,
     is_right,
     pairs_of,
     policy_score,
+    problem_of,
     readers_of,
     score_of,
 )
@@ -131,8 +135,14 @@ class View:
 
     def _lines(self) -> list[str]:
         """What has to be said of the table."""
-        said = [_left_out(one.numbers) for one in (self.before, self.after) if one is not None]
-        lines = [line for line in said if line]
+        both = [one for one in (self.before, self.after) if one is not None]
+        lines = [*_told_of_scores(both), *filter(None, (_left_out(one.numbers) for one in both))]
+        if self.after is not None and self.after.problems != self.before.problems:
+            asked = [len(set(map(problem_of, one.records))) for one in both]
+            lines.append(
+                f"the validations asked different problems ({asked[0]} before, {asked[1]} after, {len(self.pairs)} in "
+                "both): do not compare their means"
+            )
         if self.after is None:
             lines.append(
                 f"there is one validation only, of step {self.before.step}: trainer.val_before_train=true and "
@@ -178,7 +188,7 @@ class View:
         for pair in chosen:
             task = pair.after.answer.task
             console.print()
-            question = clean(task.question or "", LONGEST["question"])
+            question = clean(str(task.question or ""), LONGEST["question"])
             console.print(Text(f"{question}  [{clean(str(task.ground_truth), LONGEST['answer'])}]", style="bold"))
             (_beside if side_by_side else _below)(console, steps, pair)
 
@@ -228,7 +238,9 @@ def _said(text: str, score: float | None, outcome: Outcome, record: RowRecord) -
     """`right  The answer is 85.`"""
     if outcome is not Outcome.ok or score is None:
         return f"({outcome.value.replace('_', ' ')})"
-    return f"{'right' if is_right(score, record) else 'wrong'}  {clean(text, LONGEST['answer'])}"
+    right = is_right(score, record)
+    told = f"{score:g}" if right is None else "right" if right else "wrong"
+    return f"{told}  {clean(text, LONGEST['answer'])}"
 
 
 def _row_as_json(record: RowRecord) -> dict[str, Any]:
@@ -246,6 +258,18 @@ def _row_as_json(record: RowRecord) -> dict[str, Any]:
 
 def _score(score: Score) -> str:
     return "-" if score.value is None else f"{score.value:.3f}"
+
+
+def _told_of_scores(validations: Sequence[Validation]) -> list[str]:
+    """What a mean of scores does not tell: that several verifiers are in it, or that it should fall."""
+    sources = Counter(record.answer.task.data_source for one in validations for record in one.records)
+    lines = []
+    if len(sources) > 1:
+        lines.append(f"scores are means over several data sources: {', '.join(sorted(sources))}")
+    lowered = sorted(filter(is_lowered, sources))
+    if lowered:
+        lines.append(f"the verifier's scores are better the lower they are: {', '.join(lowered)}")
+    return lines
 
 
 def _left_out(numbers: Numbers) -> str | None:

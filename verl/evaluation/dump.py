@@ -98,14 +98,16 @@ def rows_of(file: Path) -> tuple[list[RowRecord], list[dict[str, Any]]]:
         ConfigError: there are none, or one is damaged or of another version.
     """
     records, lines = [], []
-    # As bytes: a policy may write characters that text is split at.
-    with file.open("rb") as opened:
-        for number, line in enumerate(opened):
-            try:
+    try:
+        # As bytes: a policy may write characters that text is split at.
+        with file.open("rb") as opened:
+            for number, line in enumerate(opened):
                 records.append(RowRecord.from_json(line, name=f"row {number}"))
-            except ConfigError as error:
-                raise ConfigError(f"{file} {error}") from error
-            lines.append(json.loads(line))
+                lines.append(json.loads(line))
+    except ConfigError as error:
+        raise ConfigError(f"{file} {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read ({error.strerror}); replay another step") from error
     if not records:
         raise ConfigError(f"{file} has no rows; replay another step")
     return records, lines

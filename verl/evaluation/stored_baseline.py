@@ -6,7 +6,9 @@
 """
 
 import dataclasses
+import errno
 import json
+import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,7 +60,10 @@ def of_run(run: Path, before: Validation, after: Validation, *, command: str) ->
 def write(file: Path, stored: Stored) -> None:
     """Writes the file. Raises ConfigError if it cannot."""
     try:
-        text = json.dumps({"schema": SCHEMA, **dataclasses.asdict(stored)}, indent=2, ensure_ascii=False)
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        # Only ASCII, so that it reads the same in every locale.
+        text = json.dumps({"schema": SCHEMA, **dataclasses.asdict(stored)}, indent=2)
         write_atomically(file, text + "\n")
     except OSError as error:
         raise ConfigError(f"--write {file} cannot be written ({error.strerror}); name a file that can") from error

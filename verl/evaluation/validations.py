@@ -9,6 +9,7 @@ One decision: all of it is counted from the dumped rows, so that it is there for
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,7 +75,7 @@ class Validation:
         """The same for all validations on the same problems, whoever wrote the responses."""
         told = sorted(
             {
-                json.dumps([*map(str, problem_of(one)), one.answer.task.question, one.answer.task.ground_truth])
+                json.dumps([*map(str, problem_of(one)[:2]), one.answer.task.question, one.answer.task.ground_truth])
                 for one in self.records
             }
         )
@@ -114,14 +115,18 @@ def read_validations(run: Path) -> tuple[Validation, Validation | None]:
             "trainer.test_freq=20"
         )
     chosen = sorted({min(steps), max(steps)})
-    validations = [Validation(step, rows_of(steps[step])[0]) for step in chosen]
+    try:
+        validations = [Validation(step, rows_of(steps[step])[0]) for step in chosen]
+    except ConfigError as error:
+        what, _, _ = str(error).rpartition("; ")
+        raise ConfigError(f"{what}; move that file elsewhere to see the validations that are left") from error
     return validations[0], validations[1] if len(validations) > 1 else None
 
 
-def problem_of(record: RowRecord) -> tuple[str, str]:
-    """Which problem a row is about: data source, and number in it."""
+def problem_of(record: RowRecord) -> tuple[str, str, str]:
+    """Which problem a row is about: data source, number in it, and question, since two files may count from 0 both."""
     task = record.answer.task
-    return task.data_source, str(task.extra_info["index"])
+    return task.data_source, str(task.extra_info["index"]), str(task.question)
 
 
 def readers_of(record: RowRecord) -> dict[str, tuple[Role, Asked]]:
@@ -149,23 +154,34 @@ def score_of(asked: Asked) -> float | None:
     return _mean(item.score for item in asked.continuations if item.view == 0 and item.outcome is Outcome.ok).value
 
 
-def is_right(score: float | None, record: RowRecord) -> bool:
-    """Whether a score reaches the verifier's threshold, or 0.5 if the score is none of our verifiers'."""
+def is_right(score: float | None, record: RowRecord) -> bool | None:
+    """Whether a score reaches the verifier's threshold, or 0.5 if the score is none of our verifiers'; None if the
+    verifier has no threshold."""
     if score is None:
         return False
     try:
         verifier = get_verifier(record.answer.task.data_source)
     except ValueError:
         return score >= 0.5
+    if math.isnan(verifier.main_correct_threshold):
+        return None
     if verifier.reward_direction == "minimize":
         return score <= verifier.main_correct_threshold
     return score >= verifier.main_correct_threshold
 
 
+def is_lowered(data_source: str) -> bool:
+    """Whether its verifier's scores are better the lower they are."""
+    try:
+        return get_verifier(data_source).reward_direction == "minimize"
+    except ValueError:
+        return False
+
+
 def most_readers_are_right(record: RowRecord) -> bool:
     """Whether more than half of the readers give the right answer; one that could not be asked does not."""
     right = [is_right(score_of(asked), record) for _, asked in readers_of(record).values()]
-    return 2 * sum(right) > len(right)
+    return 2 * right.count(True) > len(right)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -194,7 +210,7 @@ def choose(pairs: Sequence[Pair], count: int) -> list[Pair]:
     return sorted(pairs, key=lambda pair: pair.change != 1)[:count]
 
 
-def _first_responses(validation: Validation) -> Iterator[tuple[tuple[str, str], RowRecord]]:
+def _first_responses(validation: Validation) -> Iterator[tuple[tuple[str, str, str], RowRecord]]:
     seen = set()
     for record in validation.records:
         if (problem := problem_of(record)) not in seen:

@@ -28,6 +28,11 @@ ROOT = Path(__file__).parents[3]
         ("cot_transfer --through_ray likelyhood", "no arm likelyhood; did you mean likelihood?"),
         ("cot_transfer --through_ray two --arms two", "--arms: --through_ray names the arm; leave --arms out"),
         ("cot_transfer --seeds 14-11", "--seeds 14-11: names no seed; write the lower one first"),
+        ("cot_transfer --seeds 0-9999999999", "these are more than 1000; write fewer"),
+        ("cot_transfer --arms ,", "--arms names no arm; use baseline"),
+        ("cot_transfer --through_ray=", "--through_ray names no arm; use baseline"),
+        ("report --arms two", "--arms: the report is of all result files; leave it out"),
+        ("report --short", "--short: the report is of all result files; leave it out"),
         ("cot_transfer --seeds eleven", "--seeds eleven: write for instance 11,12 or 11-14"),
         ("cot_transfer --steps 0", "--steps 0: write 1 or more"),
         ("cot_transfer --jobs 0", "--jobs 0: write 1 or more"),
@@ -60,6 +65,15 @@ def test_the_list_shows_what_could_be_typed(capsys: pytest.CaptureFixture[str]) 
         for arm in study.arms:
             assert f"  {arm.name}: {arm.title}" in shown
             assert all(f"    {override}\n" in shown + "\n" for override in (*study.settings, *arm.overrides))
+
+
+def test_who_reads_part_of_the_list_gets_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    listed = [sys.executable, "-m", "verl.evaluation.study", "--list"]
+    done = subprocess.run(listed, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert done.stderr == ""
 
 
 def test_what_is_tried_out_stays_off_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,3 +178,16 @@ def test_figures_are_pictures_of_a_readmes_width(claim: Path) -> None:
 )
 def test_a_cell(mean, shown):
     assert cell(mean, of=8) == shown
+
+
+def test_a_thought_that_holds_a_mark_stays_in_its_cell(claim: Path) -> None:
+    evil = "a <!-- /results --> b \x1b[31m\u202e"
+    for arm in ("baseline", "placebo", "two"):
+        examples = [{"question": "What?", "before": evil, "after": evil}]
+        write_result(result(arm, examples=examples), claim / "claim")
+    write_report(claim / "claim", STUDIES)
+    page = (claim / "claim.md").read_text()
+    assert page.endswith("<!-- /results -->\n\nAfter.\n")
+    assert "`a <!-- /results --> b \N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}`" in page
+    assert write_report(claim / "claim", STUDIES) == []
+    assert check_report(claim / "claim", STUDIES) == []

@@ -110,3 +110,11 @@ def test_runs_of_different_length_are_never_mixed(tmp_path: Path) -> None:
     write_result(result(seed=14, steps=60), tmp_path)
     with pytest.raises(ValueError, match=r"took 80 steps and .*two_seed14.json 60; remove those"):
         load_results(tmp_path)
+
+
+def test_a_file_that_is_no_text_is_told_by_its_name(tmp_path: Path) -> None:
+    path = write_result(result(), tmp_path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"two_seed11\.json: no JSON .*remove the file") as told:
+        read_result(path)
+    assert "\n" not in str(told.value)

@@ -216,6 +216,12 @@ def test_what_a_script_shows_gets_the_run_folder_and_fails_alone(monkeypatch, tm
     assert capfd.readouterr().out == f"It ended|{folder}|"
     monkeypatch.setenv(AT_END, "false")
     launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")
+    monkeypatch.setenv(AT_END, " ")
+    launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")
+    assert capfd.readouterr().err == ""
+    monkeypatch.setenv(AT_END, "x" * 200_000)
+    launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")
+    assert "the run has ended well, but CLASSMATE_COT_AT_END cannot be started" in capfd.readouterr().err
     monkeypatch.setattr(launch, "run", fails)
     monkeypatch.setenv(AT_END, "echo shown")
     with pytest.raises(SystemExit):

@@ -20,6 +20,9 @@ from verl.evaluation.study.spec import MODULES, Study
 
 OUTPUT_DIR, RESULTS_DIR = Path("outputs/study"), Path("docs/claim")
 
+MOST_SEEDS = 1000
+"""In one range; more are a slip of the hand."""
+
 _DESCRIPTION = """\
 Trains every arm of a study with every seed, measures what came out, and writes a small result file for each run. What
 is there is not done again, and an interrupted study goes on with the same command.
@@ -41,9 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     if options.list:
-        print(listing())
+        # Who read the first lines may have seen enough.
+        with contextlib.suppress(BrokenPipeError):
+            print(listing(), flush=True)
         return 0
     if options.name == "report":
+        for name in ("seeds", "arms", "steps", "short", "through_ray"):
+            if getattr(options, name) not in (None, False):
+                raise ValueError(f"--{name}: the report is of all result files; leave it out, or name --results_dir")
         return _report(options.results_dir or RESULTS_DIR, check=options.check)
     if options.name is None:
         raise ValueError(f"no study is named; write one of {', '.join(STUDIES)}, or report, or --list")
@@ -112,10 +120,14 @@ def chosen_study(options: argparse.Namespace) -> Study:
         study = dataclasses.replace(study, seeds=seeds_of(options.seeds))
     if options.through_ray is not None and options.arms is not None:
         raise ValueError("--arms: --through_ray names the arm; leave --arms out")
-    arms = options.through_ray or options.arms
+    arms = options.arms if options.through_ray is None else options.through_ray
     if arms is not None:
         names = tuple(name for name in arms.replace(" ", ",").split(",") if name)
         known = [arm.name for arm in study.arms]
+        if not names:
+            raise ValueError(
+                f"--{'arms' if options.through_ray is None else 'through_ray'} names no arm; use {known[0]}"
+            )
         for name in names:
             if name not in known:
                 raise ValueError(_no_such("arm", name, known))
@@ -132,8 +144,10 @@ def seeds_of(text: str) -> tuple[int, ...]:
     found: list[int] = []
     for piece in text.replace(" ", ",").split(","):
         first, dash, last = piece.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not first.isdecimal() or (dash and not last.isdecimal()):
             raise ValueError(f"--seeds {text}: write for instance 11,12 or 11-14")
+        if int(last or first) - int(first) >= MOST_SEEDS:
+            raise ValueError(f"--seeds {text}: these are more than {MOST_SEEDS}; write fewer")
         found += range(int(first), int(last or first) + 1)
     if not found:
         raise ValueError(f"--seeds {text}: names no seed; write the lower one first")

@@ -7,6 +7,7 @@ One decision: what stands between the marks is never edited by hand, and a check
     []
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,11 +158,11 @@ def _page(results_dir: Path) -> Path:
 
 def _split(page: Path) -> tuple[str, str, str]:
     """What stands before, between and after the marks."""
-    text = page.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    between, end, after = rest.partition(END)
-    if not begin or not end:
+    # A line of its own is a mark; a thought in a table may hold the same text.
+    marked = re.fullmatch(rf"(.*?^){BEGIN}$(.*?^){END}$(.*)", page.read_text(), re.DOTALL | re.MULTILINE)
+    if marked is None:
         raise ValueError(f"{page}: lacks a mark; write a line {BEGIN} and a line {END} where the results go")
+    before, between, after = marked.groups()
     return before, between, after
 
 

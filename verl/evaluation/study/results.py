@@ -106,7 +106,7 @@ class RunResult:
         return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def from_json(text: str, where: str = "result") -> RunResult:
+def from_json(text: str | bytes, where: str = "result") -> RunResult:
     """The run of a file's text; `where` names it in messages.
 
     Raises:
@@ -145,7 +145,7 @@ def read_result(path: Path) -> RunResult:
     Raises:
         ValueError: the file is no result, or that of another run than its name says; in one line.
     """
-    result = from_json(path.read_text(), str(path))
+    result = from_json(path.read_bytes(), str(path))
     if result.path(path.parent.parent) != path:
         raise ValueError(f"{path}: holds {result.study}/{result.arm}_seed{result.seed}; rename or remove it")
     return result

@@ -205,6 +205,7 @@ def _thought(text: str) -> str:
 
 
 def _code(line: str) -> str:
+    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line.replace("\t", " "))
     fence = "`"
     while fence in line:
         fence += "`"

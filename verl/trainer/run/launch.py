@@ -123,9 +123,13 @@ def _fail(message: str, code: int) -> None:
 
 def _at_end(folder: Path) -> None:
     """Runs what a launch script wants to show of the run; a failure of that is no failure of the run."""
-    command = os.environ.get(AT_END)
-    if command:
+    command = os.environ.get(AT_END, "").strip()
+    if not command:
+        return
+    try:
         subprocess.run(["bash", "-c", f'{command} "$1"', "bash", str(folder)], check=False)
+    except OSError as error:
+        print(f"the run has ended well, but {AT_END} cannot be started ({error.strerror})", file=sys.stderr)
 
 
 def run(config: DictConfig, trainer_name: str) -> Path:
