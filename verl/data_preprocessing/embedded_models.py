@@ -142,9 +142,9 @@ def _collate(tokenizer: "PreTrainedTokenizerFast", lessons: Sequence[Lesson]) ->
     """Token ids and labels, both (B, T) int64, right padded; labels are IGNORE on what is read only."""
     import torch
 
-    encode = tokenizer.backend_tokenizer.encode_batch
-    given = [e.ids for e in encode([lesson.given for lesson in lessons], add_special_tokens=False)]
-    learnt = [e.ids for e in encode([lesson.learnt for lesson in lessons], add_special_tokens=False)]
+    # Told not to pad: a fast tokenizer goes on padding after a call that asked it to.
+    given: Any = tokenizer([one.given for one in lessons], add_special_tokens=False, padding=False)["input_ids"]
+    learnt: Any = tokenizer([one.learnt for one in lessons], add_special_tokens=False, padding=False)["input_ids"]
     length = max(len(g) + len(a) for g, a in zip(given, learnt, strict=True))
     ids_BT = torch.full((len(lessons), length), tokenizer.pad_token_id)
     labels_BT = torch.full((len(lessons), length), IGNORE)

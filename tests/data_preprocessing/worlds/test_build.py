@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 from transformers import AutoTokenizer
 
+from verl.data_preprocessing import embedded_tokenizers
 from verl.data_preprocessing.common import run_command
-from verl.data_preprocessing.embedded_models import generate, load_model
+from verl.data_preprocessing.embedded_models import Lesson, generate, load_model, new_model, train_model
 from verl.data_preprocessing.worlds import __main__ as command
-from verl.data_preprocessing.worlds.build import BuiltWorld, make_world, summary
+from verl.data_preprocessing.worlds import programs
+from verl.data_preprocessing.worlds.build import BuiltWorld, make_world, parts_of, summary
 from verl.data_preprocessing.worlds.presets import WORLDS
 from verl.data_preprocessing.worlds.tasks import TASKS
 from verl.utils.reward_score.cot_monitor import get_verifier
@@ -154,3 +157,29 @@ def test_readers_of_other_roles_are_left_out_until_asked_for(tmp_path, monkeypat
     with pytest.raises(SystemExit):
         command.main([*arguments, "--roles", "teacher"])
     assert "'teacher' is none of classmate, unseen, insider" in capsys.readouterr().err
+
+
+def test_a_worlds_parts_do_not_follow_from_another_worlds_task(tmp_path, monkeypatch):
+    changed = tmp_path / "programs.py"
+    changed.write_text("another way to write programs")
+
+    def keys(name: str) -> list[str]:
+        return [part.key for part in parts_of(tmp_path, WORLDS[name]).values()]
+
+    before = {name: keys(name) for name in WORLDS}
+    monkeypatch.setattr(programs, "__file__", str(changed))
+    assert {name for name in WORLDS if keys(name) != before[name]} == {"uneven_steps"}
+    assert not set(keys("uneven_steps")) & set(before["uneven_steps"])
+
+
+def test_lessons_are_not_padded_after_the_tokenizer_was_asked_to_pad():
+    spec = TINY.policy
+    texts = ["The answer is 1.", "a b c d e f g h"]
+    fresh, used = (embedded_tokenizers.train_tokenizer(spec.tokenizer, texts, spec.vocab_size) for _ in range(2))
+    generate(new_model(spec, used, 0), used, texts, max_new_tokens=1, temperature=0.0, seed=0)
+    lessons = [Lesson(given="a", learnt="b"), Lesson(given="a b c d", learnt="The answer is 1.")]
+    trained = [
+        train_model(replace(spec, steps=1, batch_size=2), t, lambda _, i: lessons[i], seed=0) for t in (fresh, used)
+    ]
+    for one, other in zip(*(model.parameters() for model in trained), strict=True):
+        assert torch.equal(one, other)

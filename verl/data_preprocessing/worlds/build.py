@@ -31,13 +31,18 @@ from filelock import FileLock
 from verl.data_preprocessing import arithmetic_problems, common, embedded_models, embedded_tokenizers
 from verl.data_preprocessing.arithmetic_problems import Split
 from verl.data_preprocessing.worlds import columns, lessons, measure, models, programs, tasks
-from verl.data_preprocessing.worlds.spec import ROLES, Reader, Role, WorldSpec
+from verl.data_preprocessing.worlds.spec import ROLES, Reader, Role, TaskName, WorldSpec
 
 BUILDER = "verl.data_preprocessing.worlds"
 _MARK = "world.json"
 _LOCK = ".lock"
 
-_ROW_SOURCES = (common, arithmetic_problems, columns, programs, tasks)
+_TASK_SOURCES: dict[TaskName, ModuleType] = {
+    "hinted_arithmetic": columns,
+    "arithmetic": columns,
+    "programs": programs,
+}
+_ROW_SOURCES = (common, arithmetic_problems, tasks)
 _MODEL_SOURCES = (*_ROW_SOURCES, embedded_models, embedded_tokenizers, lessons, measure, models)
 
 
@@ -134,21 +139,27 @@ def _claim(folder: Path, spec: WorldSpec) -> None:
 
 def parts_of(folder: Path, spec: WorldSpec) -> dict[str, Part]:
     """All parts of a world by name: `rows`, `policy`, and each reader under the name of its model."""
-    everything = dataclasses.asdict(spec)
-    # What says something about one part only; the rest may change any lesson.
-    shared = {k: v for k, v in everything.items() if k not in ("seed", "readers_seed", "policy", "readers", "styles")}
-    del shared["train_rows"], shared["val_rows"]
+    apart = ("seed", "readers_seed", "policy", "readers", "styles", "train_rows", "val_rows")
+    # What says something about one part only is left out; the rest may change any lesson. An option at its default says
+    # nothing, so that a new one makes no part stale.
+    shared = {
+        field.name: value
+        for field in dataclasses.fields(spec)
+        if field.name not in apart and (value := getattr(spec, field.name)) != field.default
+    }
+    row_sources = (*_ROW_SOURCES, _TASK_SOURCES[spec.task])
+    model_sources = (*_MODEL_SOURCES, _TASK_SOURCES[spec.task])
     of_rows = spec.task, spec.seed, spec.train_rows, spec.val_rows, spec.hint_share
     parts = {
-        "rows": Part(_rows_folder(folder, spec), source_key(_ROW_SOURCES, of_rows), partial(_make_rows, spec)),
+        "rows": Part(_rows_folder(folder, spec), source_key(row_sources, of_rows), partial(_make_rows, spec)),
         "policy": Part(
             _policy_folder(folder, spec),
-            source_key(_MODEL_SOURCES, (shared, spec.styles, spec.seed, spec.val_rows, spec.policy)),
+            source_key(model_sources, (shared, spec.styles, spec.seed, spec.val_rows, spec.policy)),
             partial(_make_policy, spec),
         ),
     }
     for reader in spec.readers:
-        key = source_key(_MODEL_SOURCES, (shared, spec.seed_of_readers, reader))
+        key = source_key(model_sources, (shared, spec.seed_of_readers, reader))
         parts[reader.model.name] = Part(_reader_folder(folder, reader), key, partial(_make_reader, spec, reader))
     return parts
 

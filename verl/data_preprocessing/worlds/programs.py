@@ -200,3 +200,47 @@ def make_dataset_row(program: Program, *, split: str, index: int) -> dict[str, A
         index=index,
         extra_info={"updates": len(program.updates), "worked_cot": worked},
     )
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Updates of one register."""
+
+    data_source: str = DATA_SOURCE
+    styles: tuple[str, ...] = STYLES
+
+    def problem(self, *, seed: int, split: Split, index: int, hint_share: float = 0.0, short: bool = False) -> Program:
+        """Users have no hints, so `hint_share` changes nothing."""
+        return make_program(seed=seed, split=split, index=index, short=short)
+
+    def thought(self, problem: Program, style: str, rng: random.Random, *, slip: bool) -> tuple[str, int]:
+        """Strides, and the entry that goes wrong, are drawn."""
+        stops = draw_stops(problem, style, rng)
+        text = write(problem, stops, slip_at=rng.randrange(len(stops)) if slip else None)
+        number = read_result(text)
+        assert number is not None
+        return text, number
+
+    def following(self, problem: Program) -> tuple[str, int]:
+        """Never asked for: no problem has a hint."""
+        raise ValueError("a program has no hint to follow")
+
+    def any_result(self, rng: random.Random) -> int:
+        """Any value of the register."""
+        return rng.randrange(MODULUS)
+
+    def with_result(self, text: str, old: int, new: int) -> str:
+        """Changes the last value."""
+        return re.sub(r"\d+\Z", str(new), text)
+
+    def style_of(self, text: str, question: str) -> str:
+        """Which updates are hard is in the question."""
+        return style_of(text, question)
+
+    def without_answer(self, text: str, question: str) -> str:
+        """Cuts the value after the last update."""
+        return without_answer(text, question)
+
+    def row(self, problem: Program, *, split: Split, index: int) -> dict[str, Any]:
+        """With the thought that writes every step beside the program."""
+        return make_dataset_row(problem, split=split, index=index)

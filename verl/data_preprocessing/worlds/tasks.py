@@ -7,13 +7,13 @@ task.style_of(text, problem.question)         # 'shorthand'
 """
 
 import random
-import re
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from verl.data_preprocessing import arithmetic_problems
 from verl.data_preprocessing.arithmetic_problems import Split
-from verl.data_preprocessing.worlds import columns, programs
+from verl.data_preprocessing.worlds import columns
+from verl.data_preprocessing.worlds.programs import Programs
 from verl.data_preprocessing.worlds.spec import TaskName
 
 
@@ -116,52 +116,6 @@ class Arithmetic:
     def row(self, problem: arithmetic_problems.Problem, *, split: Split, index: int) -> dict[str, Any]:
         """With the plain thought beside the problem."""
         return arithmetic_problems.make_dataset_row(problem, split=split, index=index, data_source=self.data_source)
-
-
-@dataclass(frozen=True)
-class Programs:
-    """Updates of one register."""
-
-    data_source: str = programs.DATA_SOURCE
-    styles: tuple[str, ...] = programs.STYLES
-
-    def problem(
-        self, *, seed: int, split: Split, index: int, hint_share: float = 0.0, short: bool = False
-    ) -> programs.Program:
-        """Users have no hints, so `hint_share` changes nothing."""
-        return programs.make_program(seed=seed, split=split, index=index, short=short)
-
-    def thought(self, problem: programs.Program, style: str, rng: random.Random, *, slip: bool) -> tuple[str, int]:
-        """Strides, and the entry that goes wrong, are drawn."""
-        stops = programs.draw_stops(problem, style, rng)
-        text = programs.write(problem, stops, slip_at=rng.randrange(len(stops)) if slip else None)
-        number = programs.read_result(text)
-        assert number is not None
-        return text, number
-
-    def following(self, problem: programs.Program) -> tuple[str, int]:
-        """Never asked for: no problem has a hint."""
-        raise ValueError("a program has no hint to follow")
-
-    def any_result(self, rng: random.Random) -> int:
-        """Any value of the register."""
-        return rng.randrange(programs.MODULUS)
-
-    def with_result(self, text: str, old: int, new: int) -> str:
-        """Changes the last value."""
-        return re.sub(r"\d+\Z", str(new), text)
-
-    def style_of(self, text: str, question: str) -> str:
-        """Which updates are hard is in the question."""
-        return programs.style_of(text, question)
-
-    def without_answer(self, text: str, question: str) -> str:
-        """Cuts the value after the last update."""
-        return programs.without_answer(text, question)
-
-    def row(self, problem: programs.Program, *, split: Split, index: int) -> dict[str, Any]:
-        """With the thought that writes every step beside the program."""
-        return programs.make_dataset_row(problem, split=split, index=index)
 
 
 TASKS: dict[TaskName, Task] = {
