@@ -3,8 +3,8 @@
 One decision: a preset gives the numbers that make up a reward's shape, and a number that is typed replaces the
 preset's. A number for which the chosen reward has no use is refused, since it would be a weight that nothing reads.
 
-    >>> TeachingRewardConfig(preset="rcl").shape.keep_coef, TeachingRewardConfig(degradation_penalty=1.0).shape.keep_coef
-    (0.5, 0.0)
+    >>> TeachingRewardConfig(preset="rcl", degradation_penalty=1.0).shape
+    RclShape(degradation_penalty=1.0, efficiency_weight=1.0, keep_coef=0.5, brevity_of='advice')
 """
 
 from collections.abc import Mapping

@@ -18,7 +18,7 @@ Reinforcement learning teachers of test time scaling (arXiv 2506.08388), section
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from verl.classmate.outcome import Outcome
@@ -44,12 +44,17 @@ class RltRow:
     """ok, or what became of the request to the scorer."""
     solution_log_probs: Sequence[float] | Any = ()
     """(T,) l, of the solution's tokens by the student, the tags' left out."""
-    teacher: ScoredTokens = ScoredTokens()
+    teacher: ScoredTokens = field(default_factory=ScoredTokens)
     """The explanation's tokens by the teacher."""
-    student: ScoredTokens = ScoredTokens()
+    student: ScoredTokens = field(default_factory=ScoredTokens)
     """The same text's by the student."""
     alignment: Alignment = "token"
     """Where both are compared (`RltConfig.alignment`)."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing but blanks."""
+        return not self.explanation.strip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +109,7 @@ def rlt_reward(row: RltRow, config: RltConfig) -> RltReward:
     Raises:
         ValueError: a solution without tokens; `span` without the places of tokens.
     """
-    if not row.explanation.strip():
+    if row.empty:
         return RltReward(outcome=Outcome.ok, reward=config.r_min, terms=RltTerms(empty=config.r_min))
     if row.outcome is not Outcome.ok:
         return RltReward(outcome=row.outcome)
