@@ -1,0 +1,60 @@
+"""Rows of a teacher by their numbers.
+
+>>> reward(base=0.0, guided=1.0, length=100).reward
+1.5
+"""
+
+import math
+
+import numpy as np
+import torch
+
+from verl.classmate.algorithm_config import AdvantageConfig
+from verl.classmate.outcome import Outcome
+from verl.teaching.rcl import RclReward, rcl_reward
+from verl.teaching.reward_config import TeachingRewardConfig
+from verl.teaching.row import SolveRate, TaughtRow, TeachingState
+from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage
+
+
+def rate(value: float | Outcome, tokens: float = 200.0, **more: float) -> SolveRate:
+    if isinstance(value, Outcome):
+        return SolveRate(outcome=value)
+    return SolveRate(rate=value, tokens=tokens, **more)
+
+
+def row(
+    base: float | Outcome = 0.0,
+    guided: float | Outcome = 1.0,
+    *,
+    state: TeachingState = TeachingState.ok,
+    tokens: tuple[float, float] = (200.0, 200.0),
+    **more,
+) -> TaughtRow:
+    """A row whose student solves `base` alone and `guided` with advice, in so many tokens."""
+    values = {"group": "q1", "student": "s", "base": rate(base, tokens[0]), "guided": rate(guided, tokens[1])}
+    return TaughtRow(state=state, **values | more)
+
+
+def reward(*rates: float | Outcome, config: TeachingRewardConfig | None = None, **more) -> RclReward:
+    return rcl_reward(row(*rates, **more), config or TeachingRewardConfig())
+
+
+def advantages(rewards: list[RclReward], *, by_std: bool, groups: list[str] | None = None) -> list[float]:
+    """What the project's own grpo makes of a step's rewards."""
+    count = len(rewards)
+    values_B = torch.tensor([math.nan if one.reward is None else one.reward for one in rewards])
+    none_B = torch.zeros(count, dtype=torch.bool)
+    inputs = AdvantageInputs(
+        base_reward_B=values_B,
+        classmate_reward_B=torch.zeros(count),
+        final_reward_B=values_B,
+        main_valid_B=torch.tensor([one.outcome is Outcome.ok for one in rewards]),
+        classmate_valid_B=none_B,
+        classmate_asked_B=none_B,
+        response_mask_BR=torch.ones(count, 1),
+        classmate_mask_BR=torch.zeros(count, 1),
+        group_B=np.array(groups or ["q1"] * count, dtype=object),
+    )
+    config = AdvantageConfig(adv_estimator="grpo", norm_adv_by_std_in_grpo=by_std)
+    return compute_advantage(inputs, config).advantages_BR[:, 0].tolist()
