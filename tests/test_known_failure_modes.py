@@ -84,6 +84,22 @@ FAILURE_MODES = (
     "config strings evaluated",
     "breakpoints and bare excepts",
     "verifier called again after it failed",
+    # Of teachers.
+    "degradation worth 0 with a dead multiplier",
+    "missing tag forwarding private analysis",
+    "substring match worth a reward",
+    "an empty answer matches",
+    "numbers compared as text",
+    "list shorter than the batch",
+    "baseline resampled per rollout",
+    "efficiency on extracted answers",
+    "NaN replaced with the wrong sign",
+    "rank-local metrics",
+    "a documented metric that does not exist",
+    "reward parameters unused",
+    "empty mask reduced to the largest float",
+    "tokens that do not match end the run",
+    "quadratic search for token lists",
 )
 """What went wrong, by the names under which `@pytest.mark.guards(...)` stands on tests."""
 

@@ -16,16 +16,21 @@ from verl.teaching.reward_config import TeachingRewardConfig
 from verl.teaching.row import SolveRate, TaughtRow, TeachingState
 from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage
 
+Rate = float | Outcome | SolveRate
+"""How a solve rate is written in a test."""
 
-def rate(value: float | Outcome, tokens: float = 200.0, **more: float) -> SolveRate:
+
+def rate(value: Rate, tokens: float = 200.0, **more: float) -> SolveRate:
+    if isinstance(value, SolveRate):
+        return value
     if isinstance(value, Outcome):
         return SolveRate(outcome=value)
     return SolveRate(rate=value, tokens=tokens, **more)
 
 
 def row(
-    base: float | Outcome = 0.0,
-    guided: float | Outcome = 1.0,
+    base: Rate = 0.0,
+    guided: Rate = 1.0,
     *,
     state: TeachingState = TeachingState.ok,
     tokens: tuple[float, float] = (200.0, 200.0),
@@ -36,7 +41,7 @@ def row(
     return TaughtRow(state=state, **values | more)
 
 
-def reward(*rates: float | Outcome, config: TeachingRewardConfig | None = None, **more) -> RclReward:
+def reward(*rates: Rate, config: TeachingRewardConfig | None = None, **more) -> RclReward:
     return rcl_reward(row(*rates, **more), config or TeachingRewardConfig())
 
 

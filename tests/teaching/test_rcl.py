@@ -76,10 +76,10 @@ def test_the_clamp() -> None:
     assert (reward(0, 1, config=narrow).reward, reward(1, 0, config=narrow).reward) == (0.25, -0.5)
 
 
-@pytest.mark.parametrize("state", [*sorted(FORMAT_FAULTS)])
+@pytest.mark.parametrize("state", sorted(FORMAT_FAULTS))
 @pytest.mark.parametrize(("base", "kept"), [(0.0, 0.0), (1.0, 1.0), (0.5, 0.5)])
 def test_a_broken_tag_costs_the_format_penalty(state: TeachingState, base: float, kept: float) -> None:
-    """And nothing is shown: the reward is that of abstaining, less the penalty, whatever the student would have done."""
+    """And shows nothing: the reward is that of abstaining less the penalty, whatever the student would have done."""
     for guided in (0.0, 1.0):
         broken = reward(base, guided, state=state, length=500, config=PRESETS["rcl"]).reward
         assert broken == pytest.approx(kept - 0.5)
@@ -125,7 +125,7 @@ def test_what_failed_has_no_reward(base: float, guided: float, outcome: Outcome)
         assert (failed.outcome, failed.reward, failed.terms, failed.effect) == (outcome, None, None, None)
 
 
-def test_lengths_that_are_missing_exclude_only_where_they_count() -> None:
+def test_missing_lengths_exclude_only_where_they_count() -> None:
     assert reward(0, 1, tokens=(math.nan, math.nan), length=100).reward == 1.5
     assert reward(0, 1, tokens=(200, math.nan), config=PRESETS["online"]).outcome is Outcome.engine_error
     empty = reward(1, 0, state=TeachingState.empty, tokens=(200, math.nan), config=PRESETS["online"])

@@ -98,15 +98,16 @@ def test_groups_are_apart() -> None:
 
 
 def test_groups_that_nobody_solves_are_left_out() -> None:
-    rewards = [
-        *(reward(0, 0), reward(0, 0, state=TeachingState.missing)),
-        *(reward(0, 0), reward(0, 1)),
-        *(reward(1, 0), reward(1, 0)),
-        *(reward(0, 0), LOST),
-        *(LOST, LOST),
-        *(reward(0.125, 0), reward(0.125, 0)),
-    ]
-    groups = [name for name in ("none", "some", "harm", "half", "lost", "rare") for _ in range(2)]
+    pairs = {
+        "none": (reward(0, 0), reward(0, 0, state=TeachingState.missing)),
+        "some": (reward(0, 0), reward(0, 1)),
+        "harm": (reward(1, 0), reward(1, 0)),
+        "half": (reward(0, 0), LOST),
+        "lost": (LOST, LOST),
+        "rare": (reward(0.125, 0), reward(0.125, 0)),
+    }
+    groups = [name for name in pairs for _ in range(2)]
+    rewards = [one for pair in pairs.values() for one in pair]
     assert unsolved_groups(rewards, groups, README) == {"none", "half"}
     assert unsolved_groups(rewards, groups, TeachingRewardConfig(drop_unsolved_groups=False)) == frozenset()
 

@@ -122,5 +122,7 @@ def test_temperatures_of_the_scorers() -> None:
     assert RltConfig().temperatures(1.0, any_temperature=False) == (1.0, 1.0)
     assert RltConfig().temperatures(0.9, any_temperature=True) == (0.9, 0.7)
     assert RltConfig(unbias_teacher_log_probs=False).temperatures(0.9, any_temperature=True) == (1.0, 0.7)
-    with pytest.raises(ConfigError, match=r"temperature=0\.9 biases .* write actor_rollout_ref\.rollout\.temperature=1"):
+    with pytest.raises(
+        ConfigError, match=r"temperature=0\.9 biases .* write actor_rollout_ref\.rollout\.temperature=1"
+    ):
         RltConfig().temperatures(0.9, any_temperature=False)

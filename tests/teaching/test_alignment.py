@@ -1,0 +1,125 @@
+"""The same text by two tokenizers: where it is cut, and that nothing of it is lost."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verl.teaching.alignment import ScoredTokens, common_cuts, fit, pairs, plain
+
+
+def tokens(*ends: int, start: int = 0) -> list[tuple[int, int]]:
+    """Tokens that end at these places and leave nothing out."""
+    return list(itertools.pairwise((start, *ends)))
+
+
+def cuts(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return list(common_cuts(one, other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (tokens(2, 5, 6), tokens(5, 6), [(2, 1), (3, 2)]),
+        (tokens(2, 4, 6), tokens(2, 4, 6), [(1, 1), (2, 2), (3, 3)]),
+        (tokens(6), tokens(1, 2, 3, 4, 5, 6), [(1, 6)]),
+        (tokens(2, 4, 6), tokens(3, 6), [(3, 2)]),
+        # One character in three tokens, and in one.
+        ([(0, 1), (1, 2), (1, 2), (1, 2), (2, 3)], tokens(1, 2, 3), [(1, 1), (4, 2), (5, 3)]),
+        ([(0, 1), (1, 2), (1, 2), (1, 2)], [(0, 1), (1, 2), (1, 2)], [(1, 1), (4, 3)]),
+        # A blank that belongs to the next token, to no token, and to one of its own.
+        ([(0, 5), (5, 11)], [(0, 5), (6, 11)], [(1, 1), (2, 2)]),
+        ([(0, 5), (5, 6), (6, 11)], [(0, 5), (6, 11)], [(1, 1), (3, 2)]),
+        ([(0, 6), (6, 11)], [(0, 5), (6, 11)], [(1, 1), (2, 2)]),
+        # Tokens of no character.
+        ([(0, 0), (0, 3), (3, 6)], tokens(3, 6), [(2, 1), (3, 2)]),
+    ],
+)
+def test_cuts(one: list, other: list, expected: list) -> None:
+    assert cuts(one, other) == expected
+    assert cuts(other, one) == [(j, i) for i, j in expected]
+
+
+def test_pairs_of_each_alignment() -> None:
+    teacher = ScoredTokens(log_probs=[-1.0, -2.0, -3.0], spans=tokens(2, 5, 6))
+    student = ScoredTokens(log_probs=[-4.0, -5.0], spans=tokens(5, 6))
+    assert pairs(teacher, student, "span", characters=6) == [(-3.0, -4.0), (-3.0, -5.0)]
+    assert pairs(teacher, student, "mean_per_char", characters=6) == [(-1.0, -1.5)]
+    assert pairs(student, student, "token", characters=6) == [(-4.0, -4.0), (-5.0, -5.0)]
+
+
+def test_scores_that_are_not_of_the_whole_text_do_not_fit() -> None:
+    text = "ab cd "
+    whole = ScoredTokens(log_probs=[-1.0, -2.0], spans=[(0, 2), (2, 5)])
+    other = ScoredTokens(log_probs=[-1.0], spans=[(0, 6)])
+    bare = ScoredTokens(log_probs=[-1.0, -2.0])
+    assert fit(whole, other, "span", text)
+    assert fit(bare, bare, "token", text)
+    assert fit(bare, ScoredTokens(log_probs=[-1.0]), "mean_per_char", text)
+    for bad in (
+        ScoredTokens(log_probs=[-1.0], spans=[(0, 2)]),
+        ScoredTokens(log_probs=[-1.0], spans=[(1, 6)]),
+        ScoredTokens(log_probs=[-1.0], spans=[(0, 7)]),
+        ScoredTokens(log_probs=[-1.0], spans=[(0, 2), (2, 5)]),
+        ScoredTokens(log_probs=[], spans=[]),
+    ):
+        assert not fit(whole, bad, "span", text)
+        assert not fit(bad, whole, "span", text)
+        assert not fit(bad, whole, "mean_per_char", text)
+    assert not fit(whole, ScoredTokens(log_probs=[-1.0, -2.0], spans=[(0, 3), (3, 5)]), "token", text)
+    assert not fit(bare, ScoredTokens(log_probs=[-1.0]), "token", text)
+    assert not fit(ScoredTokens(), ScoredTokens(), "token", text)
+    with pytest.raises(ValueError, match=r"give ScoredTokens\.spans"):
+        fit(bare, whole, "span", text)
+
+
+def test_tensors_are_numbers_too() -> None:
+    for values in (torch.tensor([-0.5, -1.0], dtype=torch.bfloat16), np.array([-0.5, -1.0]), (-0.5, -1)):
+        assert plain(values) == [-0.5, -1.0]
+    for values in (torch.zeros(1, 2), torch.tensor(1.0), [[1.0]]):
+        with pytest.raises(ValueError, match="give those of each row alone"):
+            plain(values)
+
+
+@st.composite
+def tokenized(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]], list[tuple[int, int]]]:
+    """A text's length, and two ways to cut it into tokens, some of which are parts of one character."""
+    size = draw(st.integers(1, 30))
+
+    def one() -> list[tuple[int, int]]:
+        ends = sorted({*draw(st.lists(st.integers(1, size))), size})
+        return [span for span in tokens(*ends) for _ in range(draw(st.integers(1, 3)) if span[1] - span[0] == 1 else 1)]
+
+    return size, one(), one()
+
+
+@given(tokenized())
+def test_cuts_are_all_common_ends(texts: tuple[int, list[tuple[int, int]], list[tuple[int, int]]]) -> None:
+    _, one, other = texts
+    common = sorted({end for _, end in one} & {end for _, end in other})
+    expected = [tuple(sum(end <= place for _, end in side) for side in (one, other)) for place in common]
+    assert cuts(one, other) == expected
+
+
+@given(tokenized(), st.randoms(use_true_random=False))
+def test_no_log_probability_is_lost(texts: tuple, random) -> None:
+    size, one, other = texts
+    scores = [[-random.random() for _ in side] for side in (one, other)]
+    sides = [ScoredTokens(log_probs=score, spans=side) for score, side in zip(scores, (one, other), strict=True)]
+    for how in ("span", "mean_per_char"):
+        found = pairs(*sides, how, characters=size)
+        scale = 1 if how == "span" else size
+        assert [scale * sum(pair[i] for pair in found) for i in (0, 1)] == pytest.approx([sum(s) for s in scores])
+
+
+@pytest.mark.guards("quadratic search for token lists")
+def test_long_texts_take_time_in_proportion() -> None:
+    size = 200_000
+    one, other = tokens(*range(2, size + 1, 2)), tokens(*range(3, size + 1, 3), size)
+    start = time.perf_counter()
+    assert len(cuts(one, other)) == size // 6 + 1
+    assert time.perf_counter() - start < 10
