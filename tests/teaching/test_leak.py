@@ -82,7 +82,7 @@ def test_blanks_give_nothing_away(blank: str) -> None:
     assert not nothing.any
 
 
-def test_what_the_checker_finds_counts_also_where_the_question_holds_it() -> None:
+def test_what_the_checker_finds_counts_in_any_case() -> None:
     def is_right(text: str, truth: str) -> bool:
         return text.endswith(f"<solution>{truth}</solution>")
 

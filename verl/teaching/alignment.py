@@ -30,8 +30,9 @@ class ScoredTokens:
 
     log_probs: Sequence[float] | Any = ()
     """(T,) natural logarithms: a sequence or a tensor."""
-    spans: Sequence[Span] | None = None
-    """(T,) the tokens' places in the text, in order; None where they are not needed (`token`, `mean_per_char`)."""
+    spans: Sequence[Span] | Any | None = None
+    """(T,) the tokens' places in the text, in order, as pairs or as a tensor (T, 2); None where they are not needed
+    (`token`, `mean_per_char`)."""
 
     @property
     def numbers(self) -> list[float]:
@@ -41,6 +42,14 @@ class ScoredTokens:
             ValueError: it has another shape.
         """
         return plain(self.log_probs)
+
+    @property
+    def places(self) -> list[Span] | None:
+        """(T,) `spans` as plain numbers."""
+        if self.spans is None:
+            return None
+        listed = self.spans.tolist() if hasattr(self.spans, "tolist") else self.spans
+        return [(int(start), int(end)) for start, end in listed]
 
 
 def plain(values: Sequence[float] | Any) -> list[float]:
@@ -61,17 +70,15 @@ def fit(teacher: ScoredTokens, student: ScoredTokens, how: Alignment, text: str)
     Raises:
         ValueError: `span` without the tokens' places.
     """
-    sides = (teacher, student)
-    sizes = [len(side.numbers) for side in sides]
-    if how == "span" and any(side.spans is None for side in sides):
+    sizes = [len(side.numbers) for side in (teacher, student)]
+    places = [side.places for side in (teacher, student)]
+    if how == "span" and None in places:
         raise ValueError("kl_alignment=span needs the places of the tokens; give ScoredTokens.spans")
-    for side, size in zip(sides, sizes, strict=True):
-        if side.spans is not None and not _covers(side.spans, size, text):
-            return False
+    if not all(spans is None or _covers(spans, size, text) for spans, size in zip(places, sizes, strict=True)):
+        return False
     if how != "token":
         return min(sizes) > 0
-    same_places = None in (teacher.spans, student.spans) or _tuples(teacher.spans) == _tuples(student.spans)
-    return sizes[0] == sizes[1] > 0 and same_places
+    return sizes[0] == sizes[1] > 0 and (None in places or places[0] == places[1])
 
 
 def _covers(spans: Sequence[Span], size: int, text: str) -> bool:
@@ -80,10 +87,6 @@ def _covers(spans: Sequence[Span], size: int, text: str) -> bool:
         return False
     first, last = min(start for start, _ in spans), max(end for _, end in spans)
     return last <= len(text) and not text[:first].strip() and not text[last:].strip()
-
-
-def _tuples(spans: Sequence[Span] | None) -> list[Span]:
-    return [(start, end) for start, end in spans or ()]
 
 
 def pairs(
@@ -103,10 +106,11 @@ def pairs(
         return list(zip(mine, theirs, strict=True))
     if how == "mean_per_char":
         return [(math.fsum(mine) / characters, math.fsum(theirs) / characters)]
-    assert teacher.spans is not None
-    assert student.spans is not None
+    places = (teacher.places, student.places)
+    assert places[0] is not None
+    assert places[1] is not None
     result, before = [], (0, 0)
-    for ends in common_cuts(teacher.spans, student.spans):
+    for ends in common_cuts(places[0], places[1]):
         chunk = (mine[before[0] : ends[0]], theirs[before[1] : ends[1]])
         result.append((math.fsum(chunk[0]), math.fsum(chunk[1])))
         before = ends

@@ -16,7 +16,7 @@ from fractions import Fraction
 
 from verl.classmate.answer_forms import AnswerForms
 
-_PLAIN = re.compile(r"\s*\$?\s*([-+]?[0-9]{1,15}(?:\.[0-9]{1,15})?(?:\s?/\s?[1-9][0-9]{0,8})?)\s*(\\?%)?\s*\$?\s*")
+_PLAIN = re.compile(r"\s*\$?\s*([-+]?[0-9]{1,15}(?:\.[0-9]{1,15}|\s?/\s?[1-9][0-9]{0,8})?)\s*(\\?%)?\s*\$?\s*")
 """A number or a fraction of whole numbers, perhaps in percent."""
 _PERCENT = re.compile(r"(?:\s|\\,)?(?:\\?%|percent\b|per cent\b)")
 

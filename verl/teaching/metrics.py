@@ -19,7 +19,7 @@ import numpy as np
 
 from verl.classmate.outcome import Outcome
 from verl.classmate.scoring import nanmean
-from verl.teaching.rcl import RclReward, RclTerms, valid_groups
+from verl.teaching.rcl import RclReward, RclTerms, change_of, valid_groups
 from verl.teaching.rlt import RltReward, RltRow, RltTerms
 from verl.teaching.row import TaughtRow, TeachingState
 
@@ -65,15 +65,15 @@ NUMBERS: Mapping[str, Callable[[TaughtRow, RclReward], float]] = {
     **{f"reward_{name}": _term(name) for name in RCL_TERMS},
     "b": _effect(lambda b, w: b),
     "w": _effect(lambda b, w: w),
-    "d": _effect(lambda b, w: w - b),
-    "improve": _effect(lambda b, w: float(w > b)),
-    "degrade": _effect(lambda b, w: float(w < b)),
-    "keep": _effect(lambda b, w: float(w == b > 0)),
-    "both_wrong": _effect(lambda b, w: float(w == b == 0)),
+    "d": _effect(change_of),
+    "improve": _effect(lambda b, w: float(change_of(b, w) > 0)),
+    "degrade": _effect(lambda b, w: float(change_of(b, w) < 0)),
+    "keep": _effect(lambda b, w: float(change_of(b, w) == 0 and b > 0)),
+    "both_wrong": _effect(lambda b, w: float(change_of(b, w) == 0 and b == 0)),
     "length": lambda row, reward: float(row.shown_length),
     **{state.value: _is_in(state) for state in TeachingState},
-    "over_long": lambda row, reward: float(row.over_long),
-    "leak": lambda row, reward: float(row.leak),
+    "over_long": lambda row, reward: float(row.shown_over_long),
+    "leak": lambda row, reward: float(row.shown_leak),
     "probe_tokens": lambda row, reward: row.probe_tokens,
     "probe_cut": lambda row, reward: row.probe_cut,
     "base_parsed": lambda row, reward: row.base.parsed,

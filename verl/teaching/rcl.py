@@ -90,6 +90,11 @@ def conciseness(length: int, tau: float) -> float:
     return tau / (tau + length)
 
 
+def change_of(base: float, guided: float) -> float:
+    """w - b, 0 where only rounding is left of it: a loss would else be made of two equal means."""
+    return 0.0 if abs(guided - base) <= SAME_RATE else guided - base
+
+
 def rcl_reward(row: TaughtRow, config: TeachingRewardConfig) -> RclReward:
     """The reward of one row.
 
@@ -104,8 +109,8 @@ def rcl_reward(row: TaughtRow, config: TeachingRewardConfig) -> RclReward:
     if outcome is not Outcome.ok:
         return RclReward(outcome=outcome)
     base, guided = row.base.rate, row.taught.rate
-    change = guided - base
-    if row.leak and config.leak.mode == "zero_gain":
+    change = change_of(base, guided)
+    if row.shown_leak and config.leak.mode == "zero_gain":
         change = min(change, 0.0)
     effect = Effect(
         base=base,
@@ -136,7 +141,7 @@ def _terms(row: TaughtRow, effect: Effect, config: TeachingRewardConfig) -> RclT
     shape = config.shape
     improvement = degradation = kept = efficiency = 0.0
     if effect.change < 0:
-        degradation = -shape.degradation_penalty * -effect.change
+        degradation = 0.0 - shape.degradation_penalty * -effect.change
     else:
         improvement = effect.change
         kept = shape.keep_coef * effect.base
@@ -145,15 +150,15 @@ def _terms(row: TaughtRow, effect: Effect, config: TeachingRewardConfig) -> RclT
         else:
             saved = _saved(row.base, row.taught)
             efficiency = shape.efficiency_weight * saved * (effect.base + improvement)
-    is_fault = row.state in FORMAT_FAULTS or row.over_long
-    penalized = row.leak and config.leak.mode == "penalize"
+    is_fault = row.state in FORMAT_FAULTS or row.shown_over_long
+    penalized = row.shown_leak and config.leak.mode == "penalize"
     return RclTerms(
         improvement=improvement,
         degradation=degradation,
         kept=kept,
         efficiency=efficiency,
-        format=-config.format_penalty if is_fault else 0.0,
-        leak=-config.leak_penalty if penalized else 0.0,
+        format=0.0 - config.format_penalty if is_fault else 0.0,
+        leak=0.0 - config.leak_penalty if penalized else 0.0,
     )
 
 
@@ -188,7 +193,7 @@ def gated_advantages(
         if len(rows) >= 2:
             gated = _gated([rewards[i] for i in rows], config)
             for place, i in enumerate(rows):
-                result[i] = advantages[i] if gated is None else gated[place]
+                result[i] = float(advantages[i]) if gated is None else gated[place]
     return result
 
 

@@ -19,7 +19,7 @@ Reinforcement learning teachers of test time scaling (arXiv 2506.08388), section
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from verl.classmate.outcome import Outcome
 from verl.teaching.alignment import ScoredTokens, fit, pairs, plain
@@ -50,6 +50,10 @@ class RltRow:
     """The same text's by the student."""
     alignment: Alignment = "token"
     """Where both are compared (`RltConfig.alignment`)."""
+
+    def __post_init__(self) -> None:
+        if self.alignment not in get_args(Alignment):
+            raise ValueError(f"RltRow.alignment: {self.alignment!r} is not settled; give what RltConfig.alignment says")
 
     @property
     def empty(self) -> bool:

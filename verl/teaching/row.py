@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from verl.classmate.outcome import Outcome
+from verl.classmate.outcome import POLICY_FAILURES, Outcome
 
 
 class TeachingState(StrEnum):
@@ -42,7 +42,8 @@ class StudentAnswer:
     """One answer of the student."""
 
     outcome: Outcome = Outcome.ok
-    """What became of the request, or of the checker's look at it (`judge_error`)."""
+    """What became of the request, or of the checker's look at it (`judge_error`). A student that wrote no answer
+    (`no_answer`, `unfinished_cot`) was wrong; any other failure is nobody's answer."""
     score: float | None = None
     """c, 0 to 1, by the checker."""
     parsed: bool = True
@@ -85,19 +86,23 @@ def solve_rate(answers: Sequence[StudentAnswer]) -> SolveRate:
     return SolveRate(
         rate=mean(score for _, score in counted),
         tokens=mean(one.tokens for one, _ in counted),
-        parsed=mean(one.parsed for one, _ in counted),
-        completed=mean(one.parsed and one.finished for one, _ in counted),
+        parsed=mean(_is_parsed(one) for one, _ in counted),
+        completed=mean(_is_parsed(one) and one.finished for one, _ in counted),
         failed=failed,
     )
 
 
 def _score(answer: StudentAnswer) -> float | None:
     """c; None if there is none."""
-    if answer.outcome is not Outcome.ok:
+    if answer.outcome not in POLICY_FAILURES | {Outcome.ok}:
         return None
-    if not answer.parsed:
+    if not _is_parsed(answer):
         return 0.0
     return answer.score if answer.score is not None and 0 <= answer.score <= 1 else None
+
+
+def _is_parsed(answer: StudentAnswer) -> bool:
+    return answer.parsed and answer.outcome is Outcome.ok
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +122,9 @@ class TaughtRow:
     length: int = 0
     """L, tokens of the advice in the student's tokenizer; not looked at where nothing was shown."""
     over_long: bool = False
-    """Whether the advice is over its limit and to be penalized for that."""
+    """Whether the advice is over its limit and to be penalized for that; not looked at where nothing was shown."""
     leak: bool = False
-    """Whether the advice gives the answer away (`verl.teaching.leak`)."""
+    """Whether the advice gives the answer away (`verl.teaching.leak`); not looked at where nothing was shown."""
     probe_tokens: float = math.nan
     """Of the student's outline."""
     probe_cut: float = math.nan
@@ -144,6 +149,16 @@ class TaughtRow:
     def shown_length(self) -> int:
         """L of what the student sees."""
         return self.length if self.shown else 0
+
+    @property
+    def shown_leak(self) -> bool:
+        """Whether the student sees the answer."""
+        return self.leak and self.shown
+
+    @property
+    def shown_over_long(self) -> bool:
+        """Whether the student sees advice that is over its limit."""
+        return self.over_long and self.shown
 
     @property
     def taught(self) -> SolveRate:
