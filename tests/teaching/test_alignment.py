@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.classmate.toy_tokenizers import TOKENIZERS
 from verl.teaching.alignment import ScoredTokens, common_cuts, fit, pairs, plain
 
 
@@ -75,6 +76,28 @@ def test_scores_that_are_not_of_the_whole_text_do_not_fit() -> None:
     assert not fit(ScoredTokens(), ScoredTokens(), "token", text)
     with pytest.raises(ValueError, match=r"give ScoredTokens\.spans"):
         fit(bare, whole, "span", text)
+
+
+@pytest.mark.parametrize(("one", "other"), itertools.product(TOKENIZERS, repeat=2))
+def test_real_tokenizers(one: str, other: str) -> None:
+    """With characters of several tokens, marks of a thought, and blanks that some leave out."""
+    text = "  The café \U0001f600\U0001f44d\U0001f3fd has 1,234 items.\n\n\u0928\u092e\u0938 <think>x</think> done\t "
+    sides = []
+    for name in (one, other):
+        places = TOKENIZERS[name]()(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        sides.append(ScoredTokens(log_probs=[-float(i) for i in range(len(places))], spans=places))
+    assert fit(*sides, "span", text)
+    found = pairs(*sides, "span", characters=len(text))
+    assert len(found) >= 10
+    assert [sum(pair[i] for pair in found) for i in (0, 1)] == [sum(side.numbers) for side in sides]
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_places_may_be_a_tensor(make) -> None:
+    side = ScoredTokens(log_probs=[-1.0, -2.0], spans=make([(0, 2), (2, 4)]))
+    for how in ("token", "span"):
+        assert fit(side, side, how, "abcd")
+        assert pairs(side, side, how, characters=4) == [(-1.0, -1.0), (-2.0, -2.0)]
 
 
 def test_tensors_are_numbers_too() -> None:

@@ -70,6 +70,14 @@ def test_what_the_question_holds_says_nothing() -> None:
     assert not told("Is it (A) or (B)?", "B", "Which is it? (A) 3 (B) 4")
 
 
+@pytest.mark.parametrize(
+    "truth",
+    ["1.0/2", "1/2/3", "5/0", "50%%", "%", "$$", "1e400", "-", "\\frac{1}{0}", "9" * 500, "\N{INFINITY}", "\x00"],
+)
+def test_truths_that_are_no_numbers_are_no_errors(truth: str) -> None:
+    assert not find_leak("Some 7 things, 3% or 2/7 of them.", question=BOXES, truth=truth).any
+
+
 @pytest.mark.guards("an empty answer matches")
 @pytest.mark.parametrize("blank", ["", " ", "\n"])
 def test_blanks_give_nothing_away(blank: str) -> None:

@@ -52,6 +52,19 @@ def test_continuous_examples() -> None:
     assert reward(0.625, 0.0, config=PRESETS["rcl"], length=60).reward == -1.25
 
 
+def test_equal_rates_are_no_loss() -> None:
+    """Means of the same answers in another order differ by rounding, which would take away what was kept."""
+    guided = math.fsum([0.1, 0.2, 0.3]) / 3
+    assert guided < 0.2
+    assert reward(0.2, guided, length=0, config=PRESETS["rcl"]).reward == pytest.approx(0.2)
+
+
+def test_there_is_no_negative_zero() -> None:
+    terms = reward(1, 0, config=PRESETS["released"]).terms
+    assert terms is not None
+    assert "-0.0" not in str(terms)
+
+
 def test_the_terms_of_a_reward() -> None:
     config = TeachingRewardConfig(preset="rcl", leak=LeakConfig(mode="penalize"), leak_penalty=0.25)
     terms = reward(0.5, 1.0, config=config, length=100, leak=True, over_long=True).terms
@@ -136,6 +149,12 @@ def test_a_row_that_shows_nothing_needs_no_student() -> None:
     assert reward(1.0, Outcome.timeout, state=TeachingState.empty).reward == 0.0
     assert reward(1.0, Outcome.timeout, state=TeachingState.missing).reward == -0.5
     assert reward(Outcome.timeout, 1.0, state=TeachingState.empty).outcome is Outcome.timeout
+
+
+def test_what_is_not_shown_costs_no_more_than_its_format() -> None:
+    config = TeachingRewardConfig(leak=LeakConfig(mode="penalize"), leak_penalty=1.0)
+    for state, expected in ((TeachingState.missing, -0.5), (TeachingState.empty, 0.0)):
+        assert reward(0, 1, state=state, leak=True, over_long=True, config=config).reward == expected
 
 
 def test_leaks() -> None:

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,6 +111,12 @@ def test_groups_that_nobody_solves_are_left_out() -> None:
     rewards = [one for pair in pairs.values() for one in pair]
     assert unsolved_groups(rewards, groups, README) == {"none", "half"}
     assert unsolved_groups(rewards, groups, TeachingRewardConfig(drop_unsolved_groups=False)) == frozenset()
+
+
+def test_advantages_may_be_a_tensor() -> None:
+    found = gated_advantages(torch.tensor([0.5, -0.5]), [reward(0, 1), reward(0, 0)], ["q1"] * 2, README)
+    assert [type(one) for one in found] == [float, float]
+    assert found == [0.5, -0.5]
 
 
 @pytest.mark.guards("list shorter than the batch")

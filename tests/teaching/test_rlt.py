@@ -140,6 +140,11 @@ def test_numbers_that_are_not_finite_exclude_the_row(place: str, bad: float) -> 
         assert (found.outcome, found.reward, found.terms) == (Outcome.engine_error, None, None)
 
 
+def test_an_alignment_that_was_not_settled_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'auto' is not settled; give what RltConfig\.alignment says"):
+        row(alignment="auto")
+
+
 def test_a_scorer_that_failed_excludes_the_row() -> None:
     assert reward(outcome=Outcome.timeout) == RltReward(outcome=Outcome.timeout)
 

@@ -28,6 +28,13 @@ def test_an_answer_that_was_not_found_is_wrong() -> None:
     assert solve_rate([StudentAnswer(parsed=False, score=1.0)]).rate == 0.0
 
 
+@pytest.mark.parametrize("outcome", [Outcome.no_answer, Outcome.unfinished_cot])
+def test_a_student_without_an_answer_is_wrong(outcome: Outcome) -> None:
+    """Its own failure: the row does not leave the group for it."""
+    found = solve_rate([StudentAnswer(outcome=outcome), StudentAnswer(score=1.0)])
+    assert (found.outcome, found.rate, found.parsed, found.completed, found.failed) == (Outcome.ok, 0.5, 0.5, 0.5, 0)
+
+
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [
@@ -56,9 +63,9 @@ def test_no_answers_at_all_are_no_rate() -> None:
 @pytest.mark.parametrize("state", [TeachingState.empty, *sorted(FORMAT_FAULTS)])
 def test_what_shows_nothing_leaves_the_student_where_it_was(state: TeachingState) -> None:
     """Even where somebody asked the student about the raw text."""
-    shown = row(0.25, 1.0, state=state, length=300)
+    shown = row(0.25, 1.0, state=state, length=300, leak=True, over_long=True)
     assert shown.taught.rate == 0.25
-    assert shown.shown_length == 0
+    assert (shown.shown_length, shown.shown_leak, shown.shown_over_long) == (0, False, False)
     assert TaughtRow(group="q", state=state, base=rate(0.25)).taught.rate == 0.25
 
 
