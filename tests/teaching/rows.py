@@ -11,10 +11,18 @@ import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.classmate.outcome import Outcome
+from verl.teaching.alignment import ScoredTokens
 from verl.teaching.rcl import RclReward, rcl_reward
 from verl.teaching.reward_config import TeachingRewardConfig
+from verl.teaching.rlt import RltRow
 from verl.teaching.row import SolveRate, TaughtRow, TeachingState
 from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage
+
+SOLUTION = [-0.1, -0.3, -0.2]
+DIVERGENCES = [0.5, 0.1, -0.2, 1.0]
+TEACHER = [-1.0, -1.0, -1.0, -1.0]
+STUDENT = [teacher - d for teacher, d in zip(TEACHER, DIVERGENCES, strict=True)]
+"""Log-probabilities of RLT's worked example."""
 
 Rate = float | Outcome | SolveRate
 """How a solve rate is written in a test."""
@@ -63,3 +71,14 @@ def advantages(rewards: list[RclReward], *, by_std: bool, groups: list[str] | No
     )
     config = AdvantageConfig(adv_estimator="grpo", norm_adv_by_std_in_grpo=by_std)
     return compute_advantage(inputs, config).advantages_BR[:, 0].tolist()
+
+
+def rlt_row(solution=SOLUTION, teacher=TEACHER, student=STUDENT, **more) -> RltRow:
+    """The worked example: an explanation of four tokens, a solution of three."""
+    values = {"explanation": "abcd", "closed": True}
+    return RltRow(
+        solution_log_probs=solution,
+        teacher=ScoredTokens(log_probs=teacher),
+        student=ScoredTokens(log_probs=student),
+        **values | more,
+    )

@@ -78,7 +78,7 @@ def test_scores_that_are_not_of_the_whole_text_do_not_fit() -> None:
         fit(bare, whole, "span", text)
 
 
-@pytest.mark.parametrize(("one", "other"), itertools.product(TOKENIZERS, repeat=2))
+@pytest.mark.parametrize(("one", "other"), list(itertools.product(TOKENIZERS, repeat=2)))
 def test_real_tokenizers(one: str, other: str) -> None:
     """With characters of several tokens, marks of a thought, and blanks that some leave out."""
     text = "  The café \U0001f600\U0001f44d\U0001f3fd has 1,234 items.\n\n\u0928\u092e\u0938 <think>x</think> done\t "

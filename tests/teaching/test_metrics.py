@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from tests.teaching.rows import Rate, rate, row
-from tests.teaching.test_rlt import row as rlt_row
+from tests.teaching.rows import Rate, rate, rlt_row, row
 from verl.classmate.outcome import Outcome
 from verl.teaching.metrics import METRICS, rlt_metrics, step_metrics
 from verl.teaching.rcl import rcl_reward

@@ -8,30 +8,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.teaching.rows import DIVERGENCES, SOLUTION, STUDENT, TEACHER, rlt_row
 from verl.classmate.outcome import Outcome
 from verl.teaching.alignment import ScoredTokens
 from verl.teaching.reward_config import RltConfig
-from verl.teaching.rlt import REDUCTIONS, RltReward, RltRow, rlt_reward, weighted
+from verl.teaching.rlt import REDUCTIONS, RltReward, rlt_reward, weighted
 
-SOLUTION = [-0.1, -0.3, -0.2]
-DIVERGENCES = [0.5, 0.1, -0.2, 1.0]
-TEACHER = [-1.0, -1.0, -1.0, -1.0]
-STUDENT = [teacher - d for teacher, d in zip(TEACHER, DIVERGENCES, strict=True)]
 DEFAULT = RltConfig()
 
 
-def row(solution=SOLUTION, teacher=TEACHER, student=STUDENT, **more) -> RltRow:
-    values = {"explanation": "abcd", "closed": True}
-    return RltRow(
-        solution_log_probs=solution,
-        teacher=ScoredTokens(log_probs=teacher),
-        student=ScoredTokens(log_probs=student),
-        **values | more,
-    )
-
-
 def reward(config: RltConfig = DEFAULT, **more) -> RltReward:
-    return rlt_reward(row(**more), config)
+    return rlt_reward(rlt_row(**more), config)
 
 
 def value(config: RltConfig = DEFAULT, **more) -> float:
@@ -106,6 +93,12 @@ def test_options(options: dict, expected: float) -> None:
     assert value(RltConfig(**options)) == pytest.approx(expected)
 
 
+def test_a_teacher_that_does_not_count_need_not_be_scored() -> None:
+    config = RltConfig(include_teacher_think_entropy=False)
+    for teacher in ([], TEACHER, [math.nan] * 4):
+        assert value(config, teacher=teacher) == pytest.approx(-0.203 - 3 * 1.35 - 0.03 * 2)
+
+
 def test_an_explanation_that_is_not_closed() -> None:
     assert value(closed=False) == pytest.approx(-2.283)
     assert value(RltConfig(not_matched_penalty=0), closed=False) == pytest.approx(-1.283)
@@ -142,7 +135,7 @@ def test_numbers_that_are_not_finite_exclude_the_row(place: str, bad: float) -> 
 
 def test_an_alignment_that_was_not_settled_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'auto' is not settled; give what RltConfig\.alignment says"):
-        row(alignment="auto")
+        rlt_row(alignment="auto")
 
 
 def test_a_scorer_that_failed_excludes_the_row() -> None:
@@ -159,7 +152,7 @@ def test_other_tokens_exclude_the_row() -> None:
 def test_two_tokenizers() -> None:
     teacher = ScoredTokens(log_probs=TEACHER, spans=[(0, 1), (1, 2), (2, 3), (3, 4)])
     student = ScoredTokens(log_probs=[-1.6, -2.8], spans=[(0, 2), (2, 4)])
-    both = row()
+    both = rlt_row()
     by_span = rlt_reward(dataclasses.replace(both, teacher=teacher, student=student, alignment="span"), DEFAULT)
     # d = -2 + 1.6 and -2 + 2.8
     assert by_span.reward == pytest.approx(-0.203 - 3 * 0.2 - 0.03 * 0.8)

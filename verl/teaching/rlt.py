@@ -45,7 +45,7 @@ class RltRow:
     solution_log_probs: Sequence[float] | Any = ()
     """(T,) l, of the solution's tokens by the student, the tags' left out."""
     teacher: ScoredTokens = field(default_factory=ScoredTokens)
-    """The explanation's tokens by the teacher."""
+    """The explanation's tokens by the teacher; not looked at without `include_teacher_think_entropy`."""
     student: ScoredTokens = field(default_factory=ScoredTokens)
     """The same text's by the student."""
     alignment: Alignment = "token"
@@ -95,7 +95,7 @@ class RltReward:
     divergence: float = math.nan
     """Mean d; NaN likewise."""
     teacher_log_prob: float = math.nan
-    """Mean over the explanation's tokens, by the teacher; NaN likewise."""
+    """Mean over the explanation's tokens, by the teacher; NaN likewise, and where it does not count."""
     student_log_prob: float = math.nan
     """The same by the student."""
 
@@ -120,9 +120,10 @@ def rlt_reward(row: RltRow, config: RltConfig) -> RltReward:
     solution = plain(row.solution_log_probs)
     if not solution:
         raise ValueError("RltRow.solution_log_probs: the solution has no tokens; leave out such rows when data is read")
-    if not fit(row.teacher, row.student, row.alignment, row.explanation):
+    teacher = row.teacher if config.include_teacher_think_entropy else row.student
+    if not fit(teacher, row.student, row.alignment, row.explanation):
         return RltReward(outcome=Outcome.engine_error)
-    compared = pairs(row.teacher, row.student, row.alignment, characters=len(row.explanation))
+    compared = pairs(teacher, row.student, row.alignment, characters=len(row.explanation))
     if not all(map(math.isfinite, [*solution, *(number for pair in compared for number in pair)])):
         return RltReward(outcome=Outcome.engine_error)
     divergences = [_divergence(teacher, student, config) for teacher, student in compared]
@@ -142,7 +143,7 @@ def rlt_reward(row: RltRow, config: RltConfig) -> RltReward:
         terms=terms,
         solution_log_prob=_mean(solution),
         divergence=_mean(divergences),
-        teacher_log_prob=_mean(row.teacher.numbers),
+        teacher_log_prob=_mean(row.teacher.numbers) if config.include_teacher_think_entropy else math.nan,
         student_log_prob=_mean(row.student.numbers),
     )
 
