@@ -14,7 +14,7 @@ from verl.classmate.outcome import Outcome
 from verl.teaching.alignment import ScoredTokens
 from verl.teaching.rcl import RclReward, rcl_reward
 from verl.teaching.reward_config import TeachingRewardConfig
-from verl.teaching.rlt import RltRow
+from verl.teaching.rlt import RltReward, RltRow
 from verl.teaching.row import SolveRate, TaughtRow, TeachingState
 from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage
 
@@ -53,23 +53,27 @@ def reward(*rates: Rate, config: TeachingRewardConfig | None = None, **more) -> 
     return rcl_reward(row(*rates, **more), config or TeachingRewardConfig())
 
 
-def advantages(rewards: list[RclReward], *, by_std: bool, groups: list[str] | None = None) -> list[float]:
-    """What the project's own grpo makes of a step's rewards."""
+def advantages(
+    rewards: list[RclReward], *, by_std: bool, groups: list[str] | None = None, rlt: list[RltReward] | None = None
+) -> list[float]:
+    """What the project's own grpo makes of a step's RCL rewards; with RLT rewards beside them, its gdpo_wo_bn."""
     count = len(rewards)
     values_B = torch.tensor([math.nan if one.reward is None else one.reward for one in rewards])
+    second_B = torch.tensor([math.nan if one.reward is None else one.reward for one in rlt or rewards])
     none_B = torch.zeros(count, dtype=torch.bool)
     inputs = AdvantageInputs(
         base_reward_B=values_B,
-        classmate_reward_B=torch.zeros(count),
+        classmate_reward_B=second_B,
         final_reward_B=values_B,
         main_valid_B=torch.tensor([one.outcome is Outcome.ok for one in rewards]),
-        classmate_valid_B=none_B,
+        classmate_valid_B=none_B if rlt is None else torch.tensor([one.outcome is Outcome.ok for one in rlt]),
         classmate_asked_B=none_B,
         response_mask_BR=torch.ones(count, 1),
-        classmate_mask_BR=torch.zeros(count, 1),
+        classmate_mask_BR=torch.ones(count, 1),
         group_B=np.array(groups or ["q1"] * count, dtype=object),
     )
-    config = AdvantageConfig(adv_estimator="grpo", norm_adv_by_std_in_grpo=by_std)
+    estimator = "grpo" if rlt is None else "gdpo_wo_bn"
+    config = AdvantageConfig(adv_estimator=estimator, norm_adv_by_std_in_grpo=by_std)
     return compute_advantage(inputs, config).advantages_BR[:, 0].tolist()
 
 

@@ -11,7 +11,7 @@ def told(advice: str, truth: str, question: str = BOXES) -> bool:
     return find_leak(advice, question=question, truth=truth).told
 
 
-@pytest.mark.guards("numbers compared as text")
+@pytest.mark.guards("thousands, fractions and percent not normalised")
 @pytest.mark.parametrize(
     ("advice", "truth"),
     [
@@ -41,7 +41,7 @@ def test_an_answer_is_found_in_any_of_its_forms(advice: str, truth: str) -> None
     assert told(advice, truth)
 
 
-@pytest.mark.guards("numbers compared as text")
+@pytest.mark.guards("thousands, fractions and percent not normalised")
 @pytest.mark.parametrize(
     ("advice", "truth"),
     [
@@ -78,8 +78,8 @@ def test_truths_that_are_no_numbers_are_no_errors(truth: str) -> None:
     assert not find_leak("Some 7 things, 3% or 2/7 of them.", question=BOXES, truth=truth).any
 
 
-@pytest.mark.guards("an empty answer matches")
-@pytest.mark.parametrize("blank", ["", " ", "\n"])
+@pytest.mark.guards("substring match, which an empty answer passes")
+@pytest.mark.parametrize("blank", ["", " ", "\n", "\u200b"])
 def test_blanks_give_nothing_away(blank: str) -> None:
     def always(text: str, truth: str) -> bool:
         return True

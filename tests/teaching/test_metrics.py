@@ -75,14 +75,14 @@ def test_response_tokens_are_compared_row_by_row() -> None:
 
 def test_states_and_other_shares() -> None:
     found = step(
-        solved(0, 1, leak=True, over_long=True, probe_tokens=50.0, probe_cut=1.0, cache_hit=1.0, student_seconds=2.0),
+        solved(0, 1, leak=True, probe_tokens=50.0, probe_cut=1.0, cache_hit=1.0, student_seconds=2.0),
         row(0, 0, state=TeachingState.empty, probe_tokens=20.0, probe_cut=0.0, cache_hit=0.0),
         row(0, 0, state=TeachingState.missing),
         row(0, 0, state=TeachingState.unclosed),
-        row(0, 0, state=TeachingState.malformed),
+        *(row(0, 0, state=state) for state in (TeachingState.malformed, TeachingState.overlong)),
     )
-    for name in ("abstain", "missing", "unclosed", "malformed", "leak", "over_long"):
-        assert found[f"rcl/{name}"] == 0.2
+    for name in ("abstain", "missing", "unclosed", "malformed", "leak", "overlong"):
+        assert found[f"rcl/{name}"] == pytest.approx(1 / 6)
     assert (found["rcl/probe/tokens"], found["rcl/probe/truncated"], found["rcl/cache_hit"]) == (35, 0.5, 0.5)
     assert found["rcl/student_seconds"] == 2.0
 

@@ -11,7 +11,7 @@ from tests.teaching.rows import reward, row
 from verl.classmate.outcome import Outcome
 from verl.teaching.rcl import conciseness, rcl_reward
 from verl.teaching.reward_config import RCL_PRESETS, LeakConfig, TeachingRewardConfig
-from verl.teaching.row import FORMAT_FAULTS, TeachingState
+from verl.teaching.row import TeachingState
 
 PRESETS = {preset: TeachingRewardConfig(preset=preset) for preset in RCL_PRESETS}
 SAVED = 0.25
@@ -67,29 +67,23 @@ def test_there_is_no_negative_zero() -> None:
 
 def test_the_terms_of_a_reward() -> None:
     config = TeachingRewardConfig(preset="rcl", leak=LeakConfig(mode="penalize"), leak_penalty=0.25)
-    terms = reward(0.5, 1.0, config=config, length=100, leak=True, over_long=True).terms
+    terms = reward(0.5, 1.0, config=config, length=100, leak=True).terms
     assert terms is not None
-    assert dataclasses.asdict(terms) == {
-        "improvement": 0.5,
-        "degradation": 0.0,
-        "kept": 0.25,
-        "efficiency": 0.375,
-        "format": -0.5,
-        "leak": -0.25,
-    }
+    assert dataclasses.astuple(terms) == (0.5, 0.0, 0.25, 0.375, 0.0, -0.25)
+    assert terms.total == 0.875
 
 
 def test_the_clamp() -> None:
     assert reward(0, 1, length=0, config=TeachingRewardConfig(efficiency_weight=3)).reward == 2.0
-    assert reward(1, 0, over_long=True).reward == -2.0
-    terms = reward(1, 0, over_long=True).terms
-    assert terms is not None
-    assert terms.total == -2.5
+    harsh = reward(1, 0, config=TeachingRewardConfig(degradation_penalty=5.0))
+    assert harsh.reward == -2.0
+    assert harsh.terms is not None
+    assert harsh.terms.total == -5.0
     narrow = TeachingRewardConfig(r_min=-0.5, r_max=0.25)
     assert (reward(0, 1, config=narrow).reward, reward(1, 0, config=narrow).reward) == (0.25, -0.5)
 
 
-@pytest.mark.parametrize("state", sorted(FORMAT_FAULTS))
+@pytest.mark.parametrize("state", [state for state in TeachingState if not state.keeps_contract])
 @pytest.mark.parametrize(("base", "kept"), [(0.0, 0.0), (1.0, 1.0), (0.5, 0.5)])
 def test_a_broken_tag_costs_the_format_penalty(state: TeachingState, base: float, kept: float) -> None:
     """And shows nothing: the reward is that of abstaining less the penalty, whatever the student would have done."""
@@ -134,7 +128,7 @@ def test_brevity_is_the_advices_not_the_answers() -> None:
 )
 def test_what_failed_has_no_reward(base: float, guided: float, outcome: Outcome) -> None:
     for config in PRESETS.values():
-        failed = reward(base, guided, config=config, over_long=True)
+        failed = reward(base, guided, config=config)
         assert (failed.outcome, failed.reward, failed.terms, failed.effect) == (outcome, None, None, None)
 
 
@@ -154,7 +148,7 @@ def test_a_row_that_shows_nothing_needs_no_student() -> None:
 def test_what_is_not_shown_costs_no_more_than_its_format() -> None:
     config = TeachingRewardConfig(leak=LeakConfig(mode="penalize"), leak_penalty=1.0)
     for state, expected in ((TeachingState.missing, -0.5), (TeachingState.empty, 0.0)):
-        assert reward(0, 1, state=state, leak=True, over_long=True, config=config).reward == expected
+        assert reward(0, 1, state=state, leak=True, config=config).reward == expected
 
 
 def test_leaks() -> None:
@@ -186,11 +180,11 @@ CONFIGS = st.builds(
 RATES = st.floats(0, 1)
 
 
-@given(RATES, RATES, st.integers(0, 5000), st.sampled_from(TeachingState), st.booleans(), st.booleans(), CONFIGS)
+@given(RATES, RATES, st.integers(0, 5000), st.sampled_from(TeachingState), st.booleans(), CONFIGS)
 def test_the_terms_add_up(
-    base: float, guided: float, length: int, state: TeachingState, over: bool, leak: bool, config: TeachingRewardConfig
+    base: float, guided: float, length: int, state: TeachingState, leak: bool, config: TeachingRewardConfig
 ) -> None:
-    found = reward(base, guided, length=length, state=state, over_long=over, leak=leak, config=config)
+    found = reward(base, guided, length=length, state=state, leak=leak, config=config)
     assert found.terms is not None
     assert found.reward is not None
     assert found.terms.total == pytest.approx(sum(dataclasses.astuple(found.terms)))

@@ -7,10 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.teaching.rows import advantages, reward
+from tests.teaching.rows import TEACHER, advantages, reward, rlt_row
 from verl.classmate.outcome import Outcome
 from verl.teaching.rcl import conciseness, gated_advantages, unsolved_groups
-from verl.teaching.reward_config import LeakConfig, TeachingRewardConfig
+from verl.teaching.reward_config import LeakConfig, RltConfig, TeachingRewardConfig
+from verl.teaching.rlt import rlt_reward
 from verl.teaching.row import TeachingState
 
 README, OPEN = TeachingRewardConfig(), TeachingRewardConfig(gate="none")
@@ -33,6 +34,18 @@ def test_std_normalisation_erases_the_degradation_penalty() -> None:
     assert two == pytest.approx([4 * value for value in half])
     assert eight == pytest.approx([16 * value for value in half])
     assert half == pytest.approx([0.125] * 12 + [-0.375] * 4)
+
+
+def test_both_kinds_of_reward_are_normalised_apart() -> None:
+    """Their scales differ tenfold: the sum of raw rewards would follow RLT alone."""
+    rcl = [reward(0, guided, length=100) for guided in (0, 1, 0, 1)]
+    found = {}
+    for scale in (1.0, 10.0):
+        config = RltConfig(answer_log_prob_coeff=(scale, 0.0), r_min=-1000.0)
+        rlt = [rlt_reward(rlt_row(solution=[-one], student=TEACHER), config) for one in (4.0, 3.0, 2.0, 1.0)]
+        found[scale] = advantages(rcl, by_std=True, rlt=rlt)
+    assert found[1.0] == pytest.approx(found[10.0], abs=1e-5)
+    assert found[1.0][1] > 0 > found[1.0][2]
 
 
 def test_the_gate_ends_phantom_advantages() -> None:

@@ -93,7 +93,7 @@ def test_options(options: dict, expected: float) -> None:
     assert value(RltConfig(**options)) == pytest.approx(expected)
 
 
-def test_a_teacher_that_does_not_count_need_not_be_scored() -> None:
+def test_a_teacher_that_does_not_count_is_not_needed() -> None:
     config = RltConfig(include_teacher_think_entropy=False)
     for teacher in ([], TEACHER, [math.nan] * 4):
         assert value(config, teacher=teacher) == pytest.approx(-0.203 - 3 * 1.35 - 0.03 * 2)
@@ -105,7 +105,7 @@ def test_an_explanation_that_is_not_closed() -> None:
 
 
 @pytest.mark.guards("empty mask reduced to the largest float")
-@pytest.mark.parametrize("text", ["", " ", "\n\n"])
+@pytest.mark.parametrize("text", ["", " ", "\n\n", "\u200b"])
 @pytest.mark.parametrize("closed", [True, False])
 def test_an_empty_explanation_is_the_policys_fault(text: str, closed: bool) -> None:
     """Also where nothing was scored for it."""

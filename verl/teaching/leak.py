@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from verl.classmate.answer_forms import AnswerForms
+from verl.teaching.row import is_blank
 
 _PLAIN = re.compile(r"\s*\$?\s*([-+]?[0-9]{1,15}(?:\.[0-9]{1,15}|\s?/\s?[1-9][0-9]{0,8})?)\s*(\\?%)?\s*\$?\s*")
 """A number or a fraction of whole numbers, perhaps in percent."""
@@ -46,7 +47,7 @@ def find_leak(advice: str, *, question: str, truth: str, is_right: Callable[[str
         is_right: what checks a student's response (text, truth); it extracts the answer and compares it. None: only the
             answer itself is looked for.
     """
-    if not advice.strip() or not truth.strip():
+    if is_blank(advice) or is_blank(truth):
         return Leak(told=False, extracted=False)
     return Leak(
         told=_holds(advice, truth) and not _holds(question, truth),

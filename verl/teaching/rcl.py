@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from verl.classmate.outcome import Outcome
 from verl.teaching.reward_config import TeachingRewardConfig
-from verl.teaching.row import FORMAT_FAULTS, SolveRate, TaughtRow
+from verl.teaching.row import SolveRate, TaughtRow
 
 SAME_RATE = 1e-9
 """Solve rates that differ by less are the same: means of a few answers, summed in another order."""
@@ -150,14 +150,13 @@ def _terms(row: TaughtRow, effect: Effect, config: TeachingRewardConfig) -> RclT
         else:
             saved = _saved(row.base, row.taught)
             efficiency = shape.efficiency_weight * saved * (effect.base + improvement)
-    is_fault = row.state in FORMAT_FAULTS or row.shown_over_long
     penalized = row.shown_leak and config.leak.mode == "penalize"
     return RclTerms(
         improvement=improvement,
         degradation=degradation,
         kept=kept,
         efficiency=efficiency,
-        format=0.0 - config.format_penalty if is_fault else 0.0,
+        format=0.0 if row.state.keeps_contract else 0.0 - config.format_penalty,
         leak=0.0 - config.leak_penalty if penalized else 0.0,
     )
 

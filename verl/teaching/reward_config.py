@@ -207,7 +207,7 @@ class TeachingRewardConfig:
     efficiency_tau: float = field(default=100.0, metadata={"above": 0, "write": "100"})
     """Tokens of the student's tokenizer at which advice is half as concise as none."""
     format_penalty: float = field(default=0.5, metadata={"at_least": 0})
-    """Taken off where the visible tag is missing, not closed or malformed, and where the advice is over its limit."""
+    """Taken off where the visible tag is missing, not closed or malformed, and where the advice is over its cap."""
     leak_penalty: float = field(default=0.0, metadata={"at_least": 0})
     """Taken off where the advice gives the answer away, with leak.mode=penalize."""
     leak: LeakConfig = field(default_factory=LeakConfig)

@@ -3,9 +3,9 @@
 One decision: it is made of the log-probabilities of tokens as plain lists, without masks, so that an empty explanation
 is a case of its own and no reduction over nothing. A row without a number in it is an `Outcome` and has no reward.
 
-    >>> weighted([-0.1, -0.3, -0.2], ("mean", "min"), (1.0, 0.01))          # r_SS
+    >>> round(weighted([-0.1, -0.3, -0.2], ("mean", "min"), (1.0, 0.01)), 3)            # r_SS
     -0.203
-    >>> weighted([0.5, 0.1, -0.2, 1.0], ("mean", "max"), (3.0, 0.03))       # lambda r_KL
+    >>> round(weighted([0.5, 0.1, -0.2, 1.0], ("mean", "max"), (3.0, 0.03)), 3)         # lambda r_KL
     1.08
 
     r = r_SS - lambda r_KL + m
@@ -24,6 +24,7 @@ from typing import Any, get_args
 from verl.classmate.outcome import Outcome
 from verl.teaching.alignment import ScoredTokens, fit, pairs, plain
 from verl.teaching.reward_config import Alignment, Normaliser, Reduction, RltConfig
+from verl.teaching.row import is_blank
 
 LOWEST_LOG_PROB = -50.0
 """Of a token of the solution: less is rounding, and would be all that a minimum sees."""
@@ -57,8 +58,8 @@ class RltRow:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing but blanks."""
-        return not self.explanation.strip()
+        """Whether nothing of it can be seen."""
+        return is_blank(self.explanation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +104,8 @@ class RltReward:
 def rlt_reward(row: RltRow, config: RltConfig) -> RltReward:
     """The reward of one row.
 
-    An explanation of nothing but blanks gets r_min, whatever was scored. A scorer that failed, scored other tokens or
-    gave a number that is not finite makes an outcome other than ok, and no reward.
+    An explanation in which nothing can be seen gets r_min, whatever was scored. A scorer that failed, scored other
+    tokens or gave a number that is not finite makes an outcome other than ok, and no reward.
 
     Args:
         row: with the log-probabilities of its tokens.

@@ -10,6 +10,7 @@ the student where it was (w is b), whatever else stands in the row. So nobody ca
 """
 
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,22 +20,29 @@ from verl.classmate.outcome import POLICY_FAILURES, Outcome
 
 
 class TeachingState(StrEnum):
-    """What was found where the advice should stand."""
+    """What was found where the advice should stand; all but `ok` and `empty` break the tag contract."""
 
     ok = "ok"
-    """Advice in the visible tag."""
     empty = "empty"
-    """A tag with nothing in it: the teacher abstains on purpose."""
+    """There, and blank: the teacher abstained on purpose."""
     missing = "missing"
     """No visible tag."""
     unclosed = "unclosed"
     """A tag without its end."""
     malformed = "malformed"
-    """A tag inside of a tag."""
+    """A tag within another one."""
+    overlong = "overlong"
+    """Longer than the cap, and nothing of it is shown."""
+
+    @property
+    def keeps_contract(self) -> bool:
+        """Whether the teacher did what the template asks; otherwise the format penalty is due."""
+        return self in (TeachingState.ok, TeachingState.empty)
 
 
-FORMAT_FAULTS = frozenset({TeachingState.missing, TeachingState.unclosed, TeachingState.malformed})
-"""States that break the tag contract; the student is shown nothing."""
+def is_blank(text: str) -> bool:
+    """Whether nothing in a text can be seen: blanks, and marks without width such as U+200B."""
+    return all(letter.isspace() or unicodedata.category(letter) in ("Cc", "Cf") for letter in text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +129,6 @@ class TaughtRow:
     """Key of the student."""
     length: int = 0
     """L, tokens of the advice in the student's tokenizer; not looked at where nothing was shown."""
-    over_long: bool = False
-    """Whether the advice is over its limit and to be penalized for that; not looked at where nothing was shown."""
     leak: bool = False
     """Whether the advice gives the answer away (`verl.teaching.leak`); not looked at where nothing was shown."""
     probe_tokens: float = math.nan
@@ -154,11 +160,6 @@ class TaughtRow:
     def shown_leak(self) -> bool:
         """Whether the student sees the answer."""
         return self.leak and self.shown
-
-    @property
-    def shown_over_long(self) -> bool:
-        """Whether the student sees advice that is over its limit."""
-        return self.over_long and self.shown
 
     @property
     def taught(self) -> SolveRate:
