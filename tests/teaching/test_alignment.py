@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.classmate.toy_tokenizers import TOKENIZERS
@@ -120,6 +120,7 @@ def tokenized(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]], list[tuple[i
     return size, one(), one()
 
 
+@settings(deadline=None)
 @given(tokenized())
 def test_cuts_are_all_common_ends(texts: tuple[int, list[tuple[int, int]], list[tuple[int, int]]]) -> None:
     _, one, other = texts
@@ -128,6 +129,7 @@ def test_cuts_are_all_common_ends(texts: tuple[int, list[tuple[int, int]], list[
     assert cuts(one, other) == expected
 
 
+@settings(deadline=None)
 @given(tokenized(), st.randoms(use_true_random=False))
 def test_no_log_probability_is_lost(texts: tuple, random) -> None:
     size, one, other = texts

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.teaching.rows import reward, row
@@ -180,6 +180,7 @@ CONFIGS = st.builds(
 RATES = st.floats(0, 1)
 
 
+@settings(deadline=None)
 @given(RATES, RATES, st.integers(0, 5000), st.sampled_from(TeachingState), st.booleans(), CONFIGS)
 def test_the_terms_add_up(
     base: float, guided: float, length: int, state: TeachingState, leak: bool, config: TeachingRewardConfig
@@ -191,6 +192,7 @@ def test_the_terms_add_up(
     assert found.reward == min(max(found.terms.total, config.r_min), config.r_max)
 
 
+@settings(deadline=None)
 @given(RATES, RATES, RATES, st.integers(0, 5000), CONFIGS)
 def test_more_is_never_worse(base: float, one: float, other: float, length: int, config: TeachingRewardConfig) -> None:
     """Of two pieces of advice of the same length, that with which the student solves more is worth no less."""
@@ -201,6 +203,7 @@ def test_more_is_never_worse(base: float, one: float, other: float, length: int,
     assert worse <= better + 1e-12
 
 
+@settings(deadline=None)
 @given(RATES, RATES, st.integers(0, 5000), st.integers(0, 5000), CONFIGS)
 def test_longer_is_never_better(base: float, guided: float, one: int, other: int, config: TeachingRewardConfig) -> None:
     short, long = (reward(base, guided, length=length, config=config).reward for length in sorted((one, other)))

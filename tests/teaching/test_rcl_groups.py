@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.teaching.rows import TEACHER, advantages, reward, rlt_row
@@ -147,6 +147,7 @@ def test_one_group_has_one_baseline() -> None:
     assert gated_advantages([1.0, 2.0], [reward(0.5, 1), reward(0.625, 1)], ["q1", "q2"], README) == [0.0, 0.0]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 400), st.sampled_from(TeachingState)), min_size=2),
     st.integers(0, 1),

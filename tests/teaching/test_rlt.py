@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.teaching.rows import DIVERGENCES, SOLUTION, STUDENT, TEACHER, rlt_row
@@ -193,6 +193,7 @@ CONFIGS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(LOG_PROBS, st.lists(st.tuples(st.floats(-1e4, 0), st.floats(-1e4, 0)), min_size=1), st.booleans(), CONFIGS)
 def test_there_is_always_a_reward_in_its_range(
     solution: list[float], scores: list[tuple[float, float]], closed: bool, config: RltConfig
@@ -205,6 +206,7 @@ def test_there_is_always_a_reward_in_its_range(
     assert found.reward == min(max(found.terms.total, config.r_min), config.r_max)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-100, 0), st.floats(-100, 0)), min_size=1))
 def test_schulmans_divergence_is_never_negative(scores: list[tuple[float, float]]) -> None:
     teacher, student = zip(*scores, strict=True)
