@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl.evaluation.study.statistics import Mean, mean_of, paired, sign_test, t_quantile
+from verl.evaluation.study.statistics import Mean, mean_of, paired, t_quantile
+from verl.utils.significance import sign_test
 
 SHARES = st.floats(0, 1)
 BY_SEED = st.dictionaries(st.integers(0, 20), SHARES, max_size=10)
