@@ -147,13 +147,11 @@ def _last_solution(text: str, tags: TeachingTags) -> tuple[str | None, bool]:
 
 def _box_is_open(text: str) -> bool:
     """Whether the last box that begins does not end."""
-    begin = None
-    for begin in _BOX_BEGINS.finditer(text):
-        pass
-    if begin is None:
+    begins = [box.end() for box in _BOX_BEGINS.finditer(text)]
+    if not begins:
         return False
     depth = 1
-    for mark in re.finditer(r"\\[\\{}]|[{}]", text[begin.end() :]):
+    for mark in re.finditer(r"\\[\\{}]|[{}]", text[begins[-1] :]):
         depth += {"{": 1, "}": -1}.get(mark[0], 0)
         if depth == 0:
             return False
@@ -177,7 +175,5 @@ def _behind_marker(text: str, marker: str | None) -> str | None:
 
 def _last_number(text: str) -> str | None:
     """The last number, with the fraction or the percent sign that it belongs to."""
-    found = None
-    for found in _LAST_NUMBER.finditer(text):
-        pass
-    return found[0] if found else None
+    found = [number[0] for number in _LAST_NUMBER.finditer(text)]
+    return found[-1] if found else None

@@ -10,7 +10,7 @@ baseline, so that all rollouts of a question are compared with the same one.
     >>> baseline.solve_rate
     0.625
 
-The file is opened anew for each access, which takes well under a millisecond: any thread and any process may use it,
+The file is opened anew for each access, which takes a fraction of a millisecond: any thread and any process may use it,
 forked ones too.
 """
 
@@ -114,7 +114,7 @@ class BaselineCache:
             self._file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"baselines: {file} cannot be made ({error.strerror}); name another file") from error
-        with self._open() as connection:
+        with self._open(writes=True) as connection:
             (schema,) = connection.execute("PRAGMA user_version").fetchone()
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if (schema and schema != SCHEMA) or (not schema and tables):
@@ -143,7 +143,7 @@ class BaselineCache:
             ConfigError: the file is damaged or cannot be written.
         """
         content = json.dumps(asdict(baseline))
-        with self._open() as connection:
+        with self._open(writes=True) as connection:
             connection.execute("INSERT OR IGNORE INTO baselines VALUES (?, ?)", (key.digest, content))
             stored = self._read(connection, key.digest)
         assert stored is not None
@@ -165,16 +165,16 @@ class BaselineCache:
             raise self._damaged(" ".join(str(error).split())) from error
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _open(self, *, writes: bool = False) -> Iterator[sqlite3.Connection]:
         """A connection, and one transaction on it."""
         try:
             with closing(sqlite3.connect(self._file, timeout=_BUSY_S)) as connection, connection:
-                # Before anything is read: two readers that both want to write would wait for each other.
-                connection.execute("BEGIN IMMEDIATE")
+                # Who reads first and then wants to write would wait for another one that does the same.
+                connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
                 yield connection
         except sqlite3.OperationalError as error:
             raise ConfigError(
-                f"baselines: {self._file} cannot be used ({error}); name a file that can be written, on a disk with room"
+                f"baselines: {self._file} cannot be used ({error}); name one that can, on a disk with room"
             ) from error
         except sqlite3.DatabaseError as error:
             raise self._damaged(str(error)) from error

@@ -153,7 +153,7 @@ class Templates:
             else:
                 known = ", ".join([*_ROLES, "answer_format"])
                 raise ConfigError(f"templates.{key}: unknown key; write one of: {known}")
-        return cls(**given, **({} if tags is None else {"tags": tags}))
+        return cls(**given, tags=tags or TeachingTags())
 
     def baseline(self, question: str) -> Messages:
         """B: what the student is asked alone."""
