@@ -353,5 +353,5 @@ def _failed_gates(NDR: Estimate, APG: Estimate) -> tuple[str, ...]:
             failed.append(f"{name}: it has no {LEVEL:.0%} interval, which must begin {wanted}")
         # 0.4 - 0.3 is not above 0.1.
         elif estimate.interval[0] <= gate + _ROUNDING if strictly else estimate.interval[0] < gate - _ROUNDING:
-            failed.append(f"{name}: the interval begins at {estimate.interval[0]:.3g}, not {wanted}")
+            failed.append(f"{name}: the interval begins at {estimate.interval[0]:.5g}, not {wanted}")
     return tuple(failed)

@@ -54,9 +54,9 @@ def wilson(right: float, n: float, level: float = LEVEL) -> tuple[float, float] 
     if not n:
         return None
     z = NormalDist().inv_cdf((1 + level) / 2)
-    share, spread = right / n, z * z / n
-    middle = (share + spread / 2) / (1 + spread)
-    half = z / (1 + spread) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    share = right / n
+    middle = (right + z * z / 2) / (n + z * z)
+    half = z * math.sqrt(share * (n - right) + z * z / 4) / (n + z * z)
     # Rounding must not take an end over the share itself, which is 0 or 1 at the borders.
     return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
