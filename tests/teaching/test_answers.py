@@ -144,6 +144,12 @@ def test_whatever_comes_before_changes_no_marked_answer(text: str, before: str) 
         ("2/4", "1/2"),
         ("50%", "0.5"),
         ("50\\%", "1/2"),
+        ("$50\\%$", "0.5"),
+        ("\\(50\\%\\)", "1/2"),
+        ("50 percent", "0.5"),
+        ("-50%", "-0.5"),
+        ("200%", "2"),
+        ("0.5%", "0.005"),
         ("50%", "50"),
         ("0.5", "50%"),
         ("12.5%", "0.125"),
@@ -163,10 +169,19 @@ def test_the_same_answer_in_other_words(answer: str, truth: str) -> None:
 @pytest.mark.guards("answers rounded to two decimals")
 @pytest.mark.parametrize(
     ("answer", "truth"),
-    [("0.001", "0.004"), ("0.333", "1/3"), ("0.33", "0.333"), ("3.14", "3.14159"), ("2.004", "2"), ("33.3%", "1/3")],
+    [
+        ("0.001", "0.004"),
+        ("0.333", "1/3"),
+        ("0.33", "0.333"),
+        ("3.14", "3.14159"),
+        ("2.004", "2"),
+        ("33.3%", "1/3"),
+        ("0.5%", "0.5"),
+        ("50%", "5"),
+    ],
 )
 def test_nothing_is_rounded(answer: str, truth: str) -> None:
-    """With two decimals each of these would be right."""
+    """With two decimals most of these would be right; and a percentage is no other number."""
     assert same_as_truth(answer, truth) is False
 
 

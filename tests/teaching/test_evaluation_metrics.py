@@ -110,6 +110,9 @@ def test_the_same_seed_gives_the_same_intervals() -> None:
     assert evaluate(FIXTURE, seed=3) == evaluate(FIXTURE, seed=3)
     trials = [trial(str(i), [i % 3 == 0, 0], [1, i % 2, 0]) for i in range(20)]
     assert evaluate(trials, seed=3).APG.interval != evaluate(trials, seed=4).APG.interval
+    # Whichever ended first.
+    seeds = [trial(str(i), [i % 3 == 0, 0], [1, i % 2, 0], seed=seed) for i in range(9) for seed in range(1 + i % 3)]
+    assert evaluate(seeds) == evaluate(seeds[::-1])
 
 
 def test_mcnemar() -> None:

@@ -200,9 +200,23 @@ def test_equal_ones_are_picked_by_reward() -> None:
     assert answers(tied, pick="all", per_question=5) == ["It is a.", "It is b."]
 
 
+def test_the_shortest_response_is_not_the_shortest_prompt() -> None:
+    rows = [
+        row(variation=0, teaching="Add the ones, and carry the 1.", guided=right("It is 85.")),
+        row(variation=1, teaching="Carry.", guided=right("It is 85, as I say.")),
+    ]
+    (one,) = made(rows, "with_teaching", pick="shortest_correct").rows
+    assert one["variation"] == 0
+
+
+def test_letters_that_look_alike_may_differ() -> None:
+    rows = [row(question=f"What is 3{power}?") for power in ("2", "\N{SUPERSCRIPT TWO}")]
+    assert made(rows).counts == {"collected": 2, "kept": 2}
+
+
 def test_repeats_are_taken_once() -> None:
     rows = [
-        row(reward=1, guided=right("It is 85.", "it  IS\n85.", "\N{FULLWIDTH LATIN CAPITAL LETTER I}t is 85.")),
+        row(reward=1, guided=right("It is 85.", "it  IS\n85.", "It is\u00a085.")),
         row(reward=2, question="what is  58 + 27?", guided=right("It is 85.")),
     ]
     found = made(rows, pick="all", per_question=9)

@@ -40,6 +40,10 @@ def extracted(raw: str, **options: Any) -> Teaching:
         # Abstention.
         ("<thinking>strong</thinking><teaching></teaching>", "", "empty"),
         ("<thinking>strong</thinking><teaching>\n \t</teaching>", "", "empty"),
+        *[
+            (f"<teaching>{blank}</teaching>", "", "empty")
+            for blank in ("\u200b", "\ufeff", " \u2060\n", "\u00ad", "\u3000")
+        ],
         # In the private section.
         ("<thinking><teaching>secret</teaching></thinking>", "", "missing"),
         ("<thinking><teaching>secret</teaching></thinking><teaching>b</teaching>", "b", "ok"),

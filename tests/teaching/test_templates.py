@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.teaching.linear import assert_linear
 from verl.classmate.errors import ConfigError
 from verl.teaching.answers import AnswerRules, extract_answer
-from verl.teaching.tags import TeachingTags, extract_teaching
+from verl.teaching.tags import TeachingTags, extract_teaching, is_blank
 from verl.teaching.templates import ANSWER_FORMAT, NO_APPROACH, NO_NAME, Template, Templates
 
 USUAL = Templates()
@@ -59,14 +59,14 @@ def test_with_and_without_teaching_the_answer_is_asked_for_alike() -> None:
 
 
 def test_no_outline_and_no_name() -> None:
-    for approach in (None, "", " \n"):
+    for approach in (None, "", " \n", "\u200b"):
         assert USUAL.adaptive("q", approach, teaching_limit=1)[1]["content"].endswith(
             f"{NO_NAME} plans:\n{NO_APPROACH}"
         )
 
 
 def test_a_blank_teaching_has_no_prompt() -> None:
-    for blank in ("", " \n"):
+    for blank in ("", " \n", "\u200b"):
         with pytest.raises(ValueError, match="a blank teaching has no prompt; take the baseline's score"):
             USUAL.with_teaching("q", blank)
 
@@ -80,10 +80,10 @@ def test_only_placeholders_are_filled_and_only_once() -> None:
     assert asked["content"] == f'\\frac{{ab}}{{cd}} {{}} {{x}} {{"k": 1}} {{{question}}} {question} {ANSWER_FORMAT}'
 
 
-@given(question=st.text(), approach=st.text(), teaching=st.text().filter(str.strip))
+@given(question=st.text(), approach=st.text(), teaching=st.text().filter(lambda text: not is_blank(text)))
 def test_any_text_is_put_in_whole(question: str, approach: str, teaching: str) -> None:
     _, asked = USUAL.adaptive(question, approach, teaching_limit=9)
-    shown = approach if approach.strip() else NO_APPROACH
+    shown = NO_APPROACH if is_blank(approach) else approach
     assert asked["content"] == f"Problem:\n{question}\n\n{NO_NAME} plans:\n{shown}"
     (guided,) = USUAL.with_teaching(question, teaching)
     assert guided["content"].startswith(f"{question}\n\nA teacher")
@@ -110,6 +110,11 @@ def test_delimiters_in_what_is_put_in_are_none() -> None:
         ("student_baseline_template", "{question} {answer_format} {teaching}", "unknown placeholder {teaching}"),
         ("student_baseline_template", "{question} {answer_format} {approach}", "unknown placeholder {approach}"),
         ("student_baseline_template", "{qestion} {question} {answer_format}", "unknown placeholder {qestion}"),
+        (
+            "student_baseline_template",
+            "{student-name} {question} {answer_format}",
+            "unknown placeholder {student-name}",
+        ),
         ("student_baseline_template", "{Question} {answer_format}", "unknown placeholder {Question}"),
         ("student_baseline_template", "{question} {answer_format} \\boxed{}", "besides the answer format"),
         ("student_diagnostic_template", "{question}", "the placeholder {probe_limit} is missing"),
@@ -125,6 +130,8 @@ def test_delimiters_in_what_is_put_in_are_none() -> None:
         ("teacher_adaptive_template", {"user": "".join(TEACHER.values())}, "no system turn; write system and user"),
         ("student_with_teaching_template", "{question} {answer_format}", "the placeholder {teaching} is missing"),
         ("student_with_teaching_template", "{question} {teaching} {answer_format}", "not fenced as advice"),
+        ("student_with_teaching_template", "{question} <advice></advice> {teaching} {answer_format}", "not fenced"),
+        ("student_with_teaching_template", "{question} </advice> {teaching} <advice> {answer_format}", "not fenced"),
         ("student_with_teaching_template", "{question} <advice>{teaching}</advice>", "share is missing"),
         ("student_with_teaching_template", "{question} <advice>{teaching}</advice> {teaching} {answer_format}", "once"),
         ("student_with_teaching_template", "{question} <advice>{teaching}</advice> {ground_truth}", "give the answer"),
@@ -161,6 +168,26 @@ def test_templates_and_extraction_agree_on_tags() -> None:
 def test_a_template_is_a_text(value: Any) -> None:
     """One line says so, before anything is asked."""
     assert "is no text; write one, or leave the key out for the default" in refusal(student_baseline_template=value)
+
+
+def test_no_templates_are_the_usual_ones() -> None:
+    """A key that the YAML leaves empty is None."""
+    assert Templates.from_mapping(None) == Templates.from_mapping({}) == USUAL
+    with pytest.raises(ConfigError, match=r"templates: \['a'\] is no mapping; write the templates by their keys"):
+        Templates.from_mapping(["a"])  # type: ignore[arg-type]
+
+
+def test_the_fence_may_hold_words() -> None:
+    text = "{question}\n<advice>\nYour teacher says: {teaching}\n(That is all.)\n</advice>\n{answer_format}"
+    templates = Templates.from_mapping({"student_with_teaching_template": text})
+    assert "Your teacher says: Draw it.\n(That is all.)" in templates.with_teaching("q", "Draw it.")[0]["content"]
+
+
+def test_limits_are_limits() -> None:
+    with pytest.raises(ConfigError, match="max_probe_tokens: 0 tokens are no limit; write 1 or more, and ask for no"):
+        USUAL.diagnostic("q", probe_limit=0)
+    with pytest.raises(ConfigError, match="max_teaching_tokens: -1 tokens are no limit; write 1 or more"):
+        USUAL.adaptive("q", None, teaching_limit=-1)
 
 
 def test_unknown_keys_are_told() -> None:

@@ -17,18 +17,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from verl.classmate.errors import ConfigError
-from verl.teaching.tags import TeachingTags
+from verl.teaching.tags import TeachingTags, is_blank
 from verl.utils.reward_score.cot_monitor._boxed import last_boxed
 from verl.utils.reward_score.cot_monitor._math import same_answer
 from verl.utils.reward_score.cot_monitor._math_markup import tidy
-from verl.utils.reward_score.cot_monitor._numbers import NUMBER, to_decimal
+from verl.utils.reward_score.cot_monitor._math_reading import read
+from verl.utils.reward_score.cot_monitor._numbers import NUMBER
 
 MARKERS = {"openai/gsm8k": "####"}
 """Data source -> what its reference solutions mark the answer with, up to the line's end."""
 
 _BOX_BEGINS = re.compile(r"\\f?boxed\s*\{|\\fbox\s*\{")
 _LAST_NUMBER = re.compile(rf"(?:{NUMBER})(?:\s?/\s?[0-9]+)?(?:\s?\\?%)?")
-_PERCENT = re.compile(rf"({NUMBER})\s?\\?%")
+_LONGEST_PERCENTAGE = 100
+"""Characters."""
 _NO_MEANING = re.compile(r"\s+|\\cdot(?![A-Za-z])|\\times(?![A-Za-z])")
 
 
@@ -94,7 +96,7 @@ def extract_answer(response: str, rules: AnswerRules, *, stopped_at_budget: bool
     if rules.allow_last_number:
         found.append((_last_number(response), AnswerMethod.last_number))
     for text, method in found:
-        if text is not None and text.strip():
+        if text is not None and not is_blank(text):
             return Answer(text=text.strip(), method=method, truncated=truncated)
     return Answer(text=None, method=AnswerMethod.none, truncated=truncated)
 
@@ -114,15 +116,23 @@ def same_as_truth(answer: str | None, truth: str) -> bool | None:
     """
     if not truth.strip():
         raise ConfigError("a ground truth is blank; take the rows without one out of the data")
-    if answer is None or not answer.strip():
+    if answer is None or is_blank(answer):
         return False
     same = same_answer(answer, truth)
-    if same is False and (percent := _PERCENT.fullmatch(answer.strip())) and "%" not in truth:
+    if same is False and (part := _part_of_one(answer)) is not None and _part_of_one(truth) is None:
         # `same_answer` takes 50% for 50, which a question for a percentage asks for; it is 0.5 as well.
-        same = same_answer(format(to_decimal(percent[1]).scaleb(-2), "f"), truth)
+        same = same_answer(part, truth)
     if same is None and _letters(answer) == _letters(truth):
         return True
     return same
+
+
+def _part_of_one(answer: str) -> str | None:
+    """A percentage as the decimal that it is; None of anything else."""
+    if len(answer) > _LONGEST_PERCENTAGE:
+        return None
+    said = read(answer)
+    return format(said.decimal.scaleb(-2), "f") if said.scale == -2 and said.decimal is not None else None
 
 
 def _letters(answer: str) -> str:

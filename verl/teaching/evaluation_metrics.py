@@ -260,7 +260,8 @@ def _by_item(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
         seeds[trial.seed] = trial
     if not found:
         raise ValueError("there is nothing to evaluate; give at least one trial, with a student and a baseline")
-    return {item: list(seeds.values()) for item, seeds in found.items()}
+    # In an order of their own, so that it does not count which one ended first.
+    return {item: [seeds[seed] for seed in sorted(seeds)] for item, seeds in sorted(found.items())}
 
 
 def _derived(means: np.ndarray) -> dict[str, float | None]:

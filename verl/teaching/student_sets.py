@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from verl.classmate.errors import ConfigError
+from verl.teaching.tags import is_blank
 from verl.teaching.templates import Messages, Templates
 
 Mode = Literal["self_guided", "with_teaching", "rlt_trace", "contrastive"]
@@ -111,8 +112,8 @@ class SelectionRules:
     per_question: int = 1
     """Most rows of one question with `pick: all`; the others take one."""
     pick: Pick = "first_fit"
-    """Which of a question's rows: the first variation that fits, the one with the highest reward, the shortest, or all
-    up to the cap, those with the highest reward first. Ties are broken by r, then by the order."""
+    """Which of a question's rows: the first variation that fits, the one with the highest reward, the one with the
+    shortest response, or all up to the cap, those with the highest reward first. Ties go by r, then by the order."""
 
     def __post_init__(self) -> None:
         if self.pick not in PICKS:
@@ -142,8 +143,11 @@ def question_hash(question: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """A text of which two spellings are one: compatible characters, small letters, single blanks."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    """A text of which two spellings are one: composed characters, small letters, single blanks.
+
+    Superscripts stay what they are: x\N{SUPERSCRIPT TWO} is not x2.
+    """
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
 def without_evaluation(rows: Iterable[Collected], evaluation_hashes: Collection[str]) -> tuple[list[Collected], int]:
@@ -204,8 +208,9 @@ def build_student_set(
             counts[reason or makers.nothing(row, mode)] += 1
             continue
         for chats in offered:
-            length = max(count_tokens(chat) for chat in chats)
-            candidate = _Candidate(row=row, chats=chats, tokens=length)
+            lengths = [count_tokens(chat) for chat in chats]
+            answer = lengths[0] - count_tokens(chats[0][:-1]) if rules.pick == "shortest_correct" else 0
+            candidate = _Candidate(row=row, chats=chats, tokens=max(lengths), answer_tokens=answer)
             by_question.setdefault(normalised(row.question), []).append(candidate)
     taken: list[dict[str, Any]] = []
     for candidates in by_question.values():
@@ -223,6 +228,8 @@ class _Candidate:
     """One whole chat, or the chosen and the rejected one, which have all turns but the last in common."""
     tokens: int
     """Of the longer one."""
+    answer_tokens: int
+    """Of the response that is learnt, where that counts."""
 
     @property
     def reward(self) -> float:
@@ -260,7 +267,7 @@ class _Makers:
         """All that a row can become."""
         right = [response.text for response in row.guided if response.correct and _whole(response)]
         if mode == "rlt_trace":
-            if row.explanation.strip() and row.solution.strip() and not self._holds_mark(row):
+            if not is_blank(row.explanation) and not is_blank(row.solution) and not self._holds_mark(row):
                 yield [self._trace(row)]
         elif mode == "contrastive":
             wrong = [response.text for response in row.baseline if not response.correct and _whole(response)]
@@ -268,7 +275,7 @@ class _Makers:
             for chosen, rejected in zip(right, wrong, strict=False):
                 if normalised(chosen) != normalised(rejected):
                     yield [_answered(prompt, chosen), _answered(prompt, rejected)]
-        elif right and row.teaching.strip():
+        elif right and not is_blank(row.teaching):
             if mode == "self_guided":
                 prompt = self._templates.baseline(row.question)
             else:
@@ -296,7 +303,7 @@ class _Makers:
 
 
 def _whole(response: StudentResponse) -> bool:
-    return response.complete and bool(response.text.strip())
+    return response.complete and not is_blank(response.text)
 
 
 def _answered(prompt: Messages, text: str) -> Messages:
@@ -326,7 +333,7 @@ def _picked(
     order = {
         "first_fit": lambda one: (one.row.variation, -one.reward),
         "best_reward": lambda one: (-one.reward, one.row.variation),
-        "shortest_correct": lambda one: (one.tokens, -one.reward),
+        "shortest_correct": lambda one: (one.answer_tokens, -one.reward),
         "all": lambda one: (-one.reward, one.row.variation),
     }[rules.pick]
     most = rules.per_question if rules.pick == "all" else 1

@@ -13,6 +13,7 @@ Times are linear in the text's length.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from enum import StrEnum
@@ -147,6 +148,11 @@ def extract_teaching(
     return Teaching(text=text, state=state, tokens=count_tokens(text) if text else 0, written_tokens=written)
 
 
+def is_blank(text: str) -> bool:
+    """Whether nothing in a text can be seen: blanks, and marks without width such as U+200B."""
+    return all(letter.isspace() or unicodedata.category(letter) in ("Cc", "Cf") for letter in text)
+
+
 def outline_of(raw: str, tags: TeachingTags) -> str:
     """A student's probe without its chain of thought, if it writes one; empty where that was cut off.
 
@@ -173,7 +179,7 @@ def _visible(raw: str, tags: TeachingTags) -> tuple[str, TeachingState]:
             content, opened = raw[opened : begin + mark.start()].strip(), None
     if content is None:
         return "", TeachingState.missing if opened is None else TeachingState.unclosed
-    return content, TeachingState.ok if content else TeachingState.empty
+    return ("", TeachingState.empty) if is_blank(content) else (content, TeachingState.ok)
 
 
 def _behind(text: str, mark: str) -> int:

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from verl.classmate.errors import ConfigError
-from verl.teaching.tags import TeachingTags
+from verl.teaching.tags import TeachingTags, is_blank
 
 Messages = list[dict[str, str]]
 """A chat: `role` and `content` of each turn."""
@@ -29,7 +29,7 @@ Messages = list[dict[str, str]]
 _NAMES = ("question", "answer_format", "probe_limit", "approach", "student_name", "teaching_limit", "teaching")
 """All placeholders there are."""
 _PLACEHOLDER = re.compile(rf"\{{({'|'.join(_NAMES)})\}}")
-_WORD_IN_BRACES = re.compile(r"(?<![A-Za-z0-9}\]^_\\{])\{([A-Za-z_]\w+)\}(?!\})")
+_WORD_IN_BRACES = re.compile(r"(?<![A-Za-z0-9}\]^_\\{])\{([A-Za-z_][\w-]+)\}(?!\})")
 """What is meant for a placeholder: braces behind a letter or a bracket, as in `\\frac{ab}{cd}`, are LaTeX's."""
 _ANSWER_PLACEHOLDERS = ("ground_truth", "answer", "solution", "reference_solution", "truth")
 _ANSWER_MARKS = (r"\boxed", "####")
@@ -134,18 +134,21 @@ class Templates:
         _check_teacher_prompt(self)
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any], tags: TeachingTags | None = None) -> "Templates":
+    def from_mapping(cls, values: Mapping[str, Any] | None, tags: TeachingTags | None = None) -> "Templates":
         """The defaults, with what a user replaced.
 
         Args:
-            values: by field, a text for the user's turn or `{system, user}`; a text for `answer_format`.
+            values: by field, a text for the user's turn or `{system, user}`; a text for `answer_format`. None: nothing
+                is replaced.
             tags: the delimiters; the usual ones unless given.
 
         Raises:
             ConfigError: an unknown key or a wrong type; whatever else the class raises.
         """
         given: dict[str, Any] = {}
-        for key, value in values.items():
+        if not isinstance(values, Mapping | None):
+            raise ConfigError(f"templates: {values!r} is no mapping; write the templates by their keys")
+        for key, value in (values or {}).items():
             if key == "answer_format":
                 given[key] = _text(key, value)
             elif key in _ROLES:
@@ -160,7 +163,12 @@ class Templates:
         return self._messages("student_baseline_template", question=question)
 
     def diagnostic(self, question: str, *, probe_limit: int) -> Messages:
-        """P: what the student is asked for the probe, in at most `probe_limit` of its tokens."""
+        """P: what the student is asked for the probe, in at most `probe_limit` of its tokens.
+
+        Raises:
+            ConfigError: the limit is no positive number.
+        """
+        _check_limit("max_probe_tokens", probe_limit, "and ask for no probe where it is 0")
         return self._messages("student_diagnostic_template", question=question, probe_limit=str(probe_limit))
 
     def adaptive(
@@ -173,11 +181,15 @@ class Templates:
             approach: the probe, cut off or not; None where there is none.
             teaching_limit: `max_teaching_tokens`.
             student_name: what the student is called.
+
+        Raises:
+            ConfigError: the limit is no positive number.
         """
+        _check_limit("max_teaching_tokens", teaching_limit, "as nothing can be taught otherwise")
         return self._messages(
             "teacher_adaptive_template",
             question=question,
-            approach=approach if approach and approach.strip() else NO_APPROACH,
+            approach=NO_APPROACH if is_blank(approach or "") else str(approach),
             teaching_limit=str(teaching_limit),
             student_name=student_name or NO_NAME,
         )
@@ -188,7 +200,7 @@ class Templates:
         Raises:
             ValueError: the teaching is blank; such a student is not asked again.
         """
-        if not teaching.strip():
+        if is_blank(teaching):
             raise ValueError("a blank teaching has no prompt; take the baseline's score for the guided one")
         return self._messages("student_with_teaching_template", question=question, teaching=teaching)
 
@@ -212,6 +224,11 @@ class Templates:
             system = self.student_baseline_template.system
         turns = (("system", system), ("user", template.user))
         return [{"role": role, "content": _filled(text, filled)} for role, text in turns if text is not None]
+
+
+def _check_limit(name: str, value: int, why: str) -> None:
+    if value < 1:
+        raise ConfigError(f"{name}: {value} tokens are no limit; write 1 or more, {why}")
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
@@ -286,8 +303,10 @@ def _check_student_prompts(templates: Templates) -> None:
             "take it out"
         )
     guided = templates.student_with_teaching_template.user
-    fenced = re.compile(rf"{re.escape(tags.advice_open)}\s*\{{teaching\}}\s*{re.escape(tags.advice_close)}")
-    if guided.count("{teaching}") != 1 or not fenced.search(guided):
+    before, _, behind = guided.partition("{teaching}")
+    opened = before.rfind(tags.advice_open) > before.rfind(tags.advice_close)
+    closed = 0 <= behind.find(tags.advice_close) < (behind + tags.advice_open).find(tags.advice_open)
+    if "{teaching}" in behind or not opened or not closed:
         raise ConfigError(
             "templates.student_with_teaching_template: the teaching is not fenced as advice; write it once, as "
             f"{tags.advice_open} {{teaching}} {tags.advice_close}"
