@@ -67,10 +67,11 @@ def test_what_is_stored_is_found_after_a_restart(file: Path) -> None:
         {"sampling": {**SAMPLING, "stop": []}},
         {"sampling": {name: value for name, value in SAMPLING.items() if name != "seed"}},
         {"sampling": {}},
+        {"truth": "85"},
     ],
 )
 def test_any_change_makes_another_baseline(file: Path, changed: dict[str, Any]) -> None:
-    """T8: weights, template, question and each sampling parameter."""
+    """T8: weights, template, question and each sampling parameter; T2: students do not see each other's."""
     cache = BaselineCache(file)
     cache.put(key(), TWO)
     assert cache.get(key(**changed)) is None
@@ -102,7 +103,7 @@ def test_parameters_are_plain(sampling: Mapping[str, Any]) -> None:
 
 @pytest.mark.guards("baseline resampled per rollout")
 def test_the_first_baseline_stays(file: Path) -> None:
-    """All rollouts of a question are compared with one baseline, whoever samples another one meanwhile."""
+    """T2: all rollouts of a question are compared with one baseline, whoever samples another one meanwhile."""
     one, other = BaselineCache(file), BaselineCache(file)
     assert one.get(key()) is None
     assert other.get(key()) is None
@@ -116,6 +117,7 @@ def _store(file: Path, score: float, numbers: range) -> list[float]:
 
 
 def test_processes_and_threads_share_a_file(file: Path) -> None:
+    """T2: whoever of several rollouts asks the student, all get the baseline that was stored first."""
     with multiprocessing.get_context("fork").Pool(3) as pool:
         rounds = pool.starmap(_store, [(file, i / 2, range(15)) for i in range(3)])
     assert rounds[0] == rounds[1] == rounds[2]

@@ -220,6 +220,16 @@ def test_times_are_linear(unit: str) -> None:
     assert_linear(TAGS.escaped, unit)
 
 
+def test_a_thought_that_the_template_opened_is_private() -> None:
+    """Of such a thought only the end is in the text, or not even that."""
+    raw = "perhaps <teaching>secret</teaching>"
+    assert extracted(raw, thought_opened=True).state is TeachingState.unclosed
+    found = extracted(f"{raw}</think><teaching>Draw it.</teaching>", thought_opened=True)
+    assert (found.text, found.state) == ("Draw it.", TeachingState.ok)
+    assert outline_of("let me see", TAGS, thought_opened=True) == ""
+    assert outline_of("let me see</think>1. Draw it.", TAGS, thought_opened=True) == "1. Draw it."
+
+
 def test_fifty_thousand_blanks_are_an_abstention() -> None:
     assert extracted(f"<teaching>{' ' * 50_000}</teaching>").state is TeachingState.empty
     assert extracted(" " * 50_000).state is TeachingState.missing

@@ -127,6 +127,11 @@ def test_delimiters_in_what_is_put_in_are_none() -> None:
         ("teacher_adaptive_template", {**TEACHER, "user": "{approach}"}, "the placeholder {question} is missing"),
         ("teacher_adaptive_template", {**TEACHER, "user": "{question} {approach} {ground_truth}"}, "give the answer"),
         ("teacher_adaptive_template", {**TEACHER, "user": "{question} {approach} {solution}"}, "give the answer away"),
+        (
+            "teacher_adaptive_template",
+            {**TEACHER, "system": TEACHER["system"][:-27]},
+            "it says no budget; write {teach",
+        ),
         ("teacher_adaptive_template", {"user": "".join(TEACHER.values())}, "no system turn; write system and user"),
         ("student_with_teaching_template", "{question} {answer_format}", "the placeholder {teaching} is missing"),
         ("student_with_teaching_template", "{question} {teaching} {answer_format}", "not fenced as advice"),

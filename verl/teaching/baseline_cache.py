@@ -44,6 +44,8 @@ class BaselineKey:
     """The question as it is put into the template."""
     sampling: Mapping[str, Any]
     """The number of samples, and whatever else the engine is told: temperature, top_p, budget, seed."""
+    truth: str | None = None
+    """The ground truth that the scores are of, so that a corrected one makes another baseline."""
 
     @property
     def digest(self) -> str:
@@ -54,7 +56,7 @@ class BaselineKey:
         """
         try:
             told = json.dumps(
-                [self.student_revision, self.template_hash, self.question, _plain(self.sampling)],
+                [self.student_revision, self.template_hash, self.question, _plain(self.sampling), self.truth],
                 sort_keys=True,
                 allow_nan=False,
             )

@@ -113,6 +113,7 @@ def extract_teaching(
     count_tokens: Callable[[str], int],
     max_tokens: int,
     overflow: Literal["penalize", "truncate"],
+    thought_opened: bool = False,
 ) -> Teaching:
     """The visible part of a teacher's raw text.
 
@@ -126,6 +127,8 @@ def extract_teaching(
         count_tokens: length of a text in the student's tokenizer.
         max_tokens: the cap (`max_teaching_tokens`).
         overflow: what happens to a longer teaching (`teaching_overflow`).
+        thought_opened: whether the chat template has begun a chain of thought for the teacher, which `raw` goes on
+            with.
 
     Raises:
         ConfigError: the cap is no positive number, or the overflow is none of the two.
@@ -134,7 +137,7 @@ def extract_teaching(
         raise ConfigError(f"max_teaching_tokens: {max_tokens} leaves no room for a teaching; write 1 or more")
     if overflow not in ("penalize", "truncate"):
         raise ConfigError(f"teaching_overflow: {overflow!r} is not possible; write penalize or truncate")
-    visible, state = _visible(raw, tags)
+    visible, state = _visible(f"{tags.thought_open}{raw}" if thought_opened else raw, tags)
     if state is not TeachingState.ok:
         return Teaching(text="", state=state, tokens=0, written_tokens=0)
     written = count_tokens(visible)
@@ -153,11 +156,12 @@ def is_blank(text: str) -> bool:
     return all(letter.isspace() or unicodedata.category(letter) in ("Cc", "Cf") for letter in text)
 
 
-def outline_of(raw: str, tags: TeachingTags) -> str:
+def outline_of(raw: str, tags: TeachingTags, *, thought_opened: bool = False) -> str:
     """A student's probe without its chain of thought, if it writes one; empty where that was cut off.
 
-    The outline itself may be cut off, which is usual.
+    The outline itself may be cut off, which is usual. `thought_opened` is that of `extract_teaching`.
     """
+    raw = f"{tags.thought_open}{raw}" if thought_opened else raw
     rest = raw[_behind(raw, tags.thought_close) :]
     return "" if tags.thought_open in rest else rest.strip()
 

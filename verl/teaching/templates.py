@@ -97,7 +97,7 @@ _ROLES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType
     {
         "student_baseline_template": (("question",), ("answer_format",)),
         "student_diagnostic_template": (("question", "probe_limit"), ()),
-        "teacher_adaptive_template": (("question", "approach", "teaching_limit"), ("student_name",)),
+        "teacher_adaptive_template": (("question", "approach"), ("teaching_limit", "student_name")),
         "student_with_teaching_template": (("question", "teaching"), ("answer_format",)),
     }
 )
@@ -326,7 +326,7 @@ def _check_student_prompts(templates: Templates) -> None:
 
 
 def _check_teacher_prompt(templates: Templates) -> None:
-    """The teacher is told the tags that the extraction looks for."""
+    """The teacher is told the tags that the extraction looks for, and how much it may write."""
     tags, told = templates.tags, templates.teacher_adaptive_template.text
     for mark in (tags.private_open, tags.private_close, tags.visible_open, tags.visible_close):
         if mark not in told:
@@ -334,3 +334,7 @@ def _check_teacher_prompt(templates: Templates) -> None:
                 f"templates.teacher_adaptive_template: the tag {mark} is missing; write it, as the extraction "
                 "looks for it"
             )
+    if "{teaching_limit}" not in told and not re.search("[0-9]", told):
+        raise ConfigError(
+            "templates.teacher_adaptive_template: it says no budget; write {teaching_limit} (max_teaching_tokens)"
+        )
