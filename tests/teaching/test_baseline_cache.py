@@ -1,7 +1,6 @@
 """Stored baselines: found again, shared by processes, and never taken for those of something else."""
 
 import json
-import multiprocessing
 import sqlite3
 import subprocess
 import sys
@@ -37,21 +36,52 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "stored" / "baselines.sqlite"
 
 
-def test_what_is_stored_is_found_after_a_restart(file: Path) -> None:
-    """T8, with the restart for real."""
-    assert BaselineCache(file).get(key()) is None
-    code = f"""
-        from pathlib import Path
-        from verl.teaching.baseline_cache import Baseline, BaselineCache, BaselineKey
+STORES = """
+    import sys
+    from pathlib import Path
 
-        key = BaselineKey(**{vars(key())!r})
-        BaselineCache(Path({str(file)!r})).put(key, Baseline(**{vars(TWO)!r}))
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+    from verl.teaching.baseline_cache import Baseline, BaselineCache, BaselineKey
+
+    print("ready", flush=True)
+    sys.stdin.readline()
+    cache, score = BaselineCache(Path(sys.argv[1])), float(sys.argv[2])
+    for i in range(15):
+        key = BaselineKey(student_revision="a", template_hash="b", question=str(i), sampling={})
+        new = Baseline(scores=(score,), response_lengths=(1,), finish_reasons=("stop",))
+        print(cache.put(key, new).solve_rate)
+"""
+
+
+def test_processes_share_a_file_also_after_a_restart(file: Path) -> None:
+    """T2 and T8: whoever asks the student, all get what was stored first, and so does a process that comes later."""
+    command = [sys.executable, "-c", textwrap.dedent(STORES), str(file)]
+    both = [
+        subprocess.Popen([*command, score], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for score in ("0.25", "0.75")
+    ]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    told = [process.communicate()[0].split() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    cache = BaselineCache(file)
+    keys = [BaselineKey(student_revision="a", template_hash="b", question=str(i), sampling={}) for i in range(15)]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(cache.get, keys))
+    assert told[0] == told[1] == [str(one.solve_rate) for one in found if one is not None]
+    assert len(cache) == 15
+
+
+def test_what_is_stored_is_found_as_it_was(file: Path) -> None:
+    assert BaselineCache(file).get(key()) is None
+    assert BaselineCache(file).put(key(), TWO) == TWO
     found = BaselineCache(file).get(key())
     assert found == TWO
     assert found.solve_rate == 0.5
-    assert len(BaselineCache(file)) == 1
 
 
 @pytest.mark.parametrize(
@@ -109,22 +139,6 @@ def test_the_first_baseline_stays(file: Path) -> None:
     assert other.get(key()) is None
     assert one.put(key(), baseline(1)) == other.put(key(), baseline(0)) == baseline(1)
     assert other.get(key()) == baseline(1)
-
-
-def _store(file: Path, score: float, numbers: range) -> list[float]:
-    cache = BaselineCache(file)
-    return [cache.put(key(question=str(i)), baseline(score)).solve_rate for i in numbers]
-
-
-def test_processes_and_threads_share_a_file(file: Path) -> None:
-    """T2: whoever of several rollouts asks the student, all get the baseline that was stored first."""
-    with multiprocessing.get_context("fork").Pool(3) as pool:
-        rounds = pool.starmap(_store, [(file, i / 2, range(15)) for i in range(3)])
-    assert rounds[0] == rounds[1] == rounds[2]
-    cache = BaselineCache(file)
-    with ThreadPoolExecutor(4) as threads:
-        assert [*threads.map(lambda i: cache.get(key(question=str(i))).solve_rate, range(15))] == rounds[0]
-    assert len(cache) == 15
 
 
 @pytest.mark.parametrize("damage", ["text", "header", "pages", "content", "fields", "scores"])

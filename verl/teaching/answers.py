@@ -104,7 +104,8 @@ def extract_answer(response: str, rules: AnswerRules, *, stopped_at_budget: bool
 def same_as_truth(answer: str | None, truth: str) -> bool | None:
     """Whether an answer is the true one, by value: thousands, fractions and percent are read, nothing is rounded.
 
-    None if the checker could not tell, which is a failure of the checker and no wrong answer: the row has no score.
+    None if the checker could not tell, which is a failure of the checker and no wrong answer: the row has no score. It
+    waits for a process of math-verify, so that an event loop calls it in a thread.
 
     Args:
         answer: `Answer.text`; None or blank is wrong.

@@ -146,9 +146,10 @@ def extract_teaching(
     if overflow == "penalize":
         return Teaching(text="", state=TeachingState.overlong, tokens=0, written_tokens=written)
     text = _beginning(visible, count_tokens, max_tokens)
-    # Not even one character may fit.
-    state = TeachingState.ok if text else TeachingState.overlong
-    return Teaching(text=text, state=state, tokens=count_tokens(text) if text else 0, written_tokens=written)
+    if is_blank(text):
+        # Not even one character fits.
+        return Teaching(text="", state=TeachingState.overlong, tokens=0, written_tokens=written)
+    return Teaching(text=text, state=state, tokens=count_tokens(text), written_tokens=written)
 
 
 def is_blank(text: str) -> bool:
