@@ -113,6 +113,7 @@ def test_a_box_ends_at_its_own_brace() -> None:
 
 
 @pytest.mark.guards("a pattern copied from one test item")
+@settings(deadline=None)
 @given(content=st.text(alphabet="abc XYZ019.,-+*/=()[]^_:;!?é\n", min_size=1).filter(str.strip))
 def test_answers_of_any_form_are_found(content: str) -> None:
     """No mark expects a number, a unit or a form of words."""
@@ -122,6 +123,7 @@ def test_answers_of_any_form_are_found(content: str) -> None:
     assert extract_answer(f"x \\boxed{{{content}}} y", PLAIN).text == content.strip()
 
 
+@settings(deadline=None)
 @given(text=st.text(), before=st.text())
 def test_whatever_comes_before_changes_no_marked_answer(text: str, before: str) -> None:
     found = extract_answer(f"{before}<solution>7</solution>", PLAIN)
@@ -194,7 +196,7 @@ def test_a_part_of_the_truth_is_not_the_truth() -> None:
         assert same_as_truth(answer, "Paris") is False
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(number=st.integers(-(10**9), 10**9), cents=st.integers(0, 999))
 def test_a_number_is_itself_alone(number: int, cents: int) -> None:
     written = f"{number}.{cents:03}"

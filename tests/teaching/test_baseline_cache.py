@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl.classmate.errors import ConfigError
@@ -117,6 +117,7 @@ def test_order_and_spelling_of_parameters_change_nothing() -> None:
     assert key(sampling={"stop": ("a",)}).digest == key(sampling={"stop": ["a"]}).digest
 
 
+@settings(deadline=None)
 @given(one=st.tuples(st.text(), st.text(), st.text()), other=st.tuples(st.text(), st.text(), st.text()))
 def test_two_keys_are_one_only_if_all_parts_are(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
     """Parts that run into one another would be another key's."""

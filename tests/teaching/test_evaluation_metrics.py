@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl.teaching.evaluation_metrics import Response, Trial, evaluate
@@ -239,6 +239,7 @@ SCORES = st.lists(st.sampled_from([0, 1]), min_size=1, max_size=3)
 TRIALS = st.lists(st.tuples(SCORES, st.none() | SCORES), min_size=1, max_size=8)
 
 
+@settings(deadline=None)
 @given(scores=TRIALS)
 def test_what_holds_for_any_scores(scores: list[tuple[list[int], list[int] | None]]) -> None:
     trials = [trial(str(i), before, after) for i, (before, after) in enumerate(scores)]

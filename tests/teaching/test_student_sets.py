@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl.classmate.errors import ConfigError
@@ -241,6 +241,7 @@ def test_both_answers_of_a_pair_must_fit() -> None:
     assert made([long], max_length=40).counts["kept"] == 1
 
 
+@settings(deadline=None)
 @given(
     length=st.integers(1, 60), sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8), pick=st.sampled_from(PICKS)
 )

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.teaching.linear import assert_linear
 from verl.classmate.errors import ConfigError
-from verl.teaching.tags import Teaching, TeachingState, TeachingTags, extract_teaching, outline_of
+from verl.teaching.tags import Teaching, TeachingState, TeachingTags, extract_teaching, is_blank, outline_of
 
 TAGS = TeachingTags()
 DELIMITERS = ["<thinking>", "</thinking>", "<teaching>", "</teaching>", "<solution>", "<think>", "</think>", "<advice>"]
@@ -76,6 +76,7 @@ def test_what_is_found(raw: str, text: str, state: str) -> None:
 
 
 @pytest.mark.guards("missing tag forwarding private analysis")
+@settings(deadline=None)
 @given(raw=PIECES)
 def test_nothing_but_a_visible_part_is_forwarded(raw: str) -> None:
     """Whatever the text: what is shown stood between a visible open and close tag, behind everything private."""
@@ -91,6 +92,7 @@ def test_nothing_but_a_visible_part_is_forwarded(raw: str) -> None:
 
 
 @pytest.mark.guards("missing tag as IndexError")
+@settings(deadline=None)
 @given(raw=st.text())
 def test_no_text_is_an_error(raw: str) -> None:
     """A split at a tag that is not there would be."""
@@ -126,6 +128,7 @@ def test_where_not_even_a_character_fits() -> None:
     assert (found.text, found.state, found.tokens) == ("", TeachingState.overlong, 0)
 
 
+@settings(deadline=None)
 @given(text=st.text(min_size=1).filter(lambda text: text.strip() == text and "<" not in text), most=st.integers(1, 30))
 def test_the_cap_holds_for_any_tokenizer(text: str, most: int) -> None:
     found = extracted(
@@ -138,7 +141,7 @@ def test_the_cap_holds_for_any_tokenizer(text: str, most: int) -> None:
     assert text.startswith(found.text)
     if found.written_tokens > most:
         more = text[: len(found.text) + 1]
-        assert len(more.encode()) > most or more.rstrip() == found.text
+        assert len(more.encode()) > most or more.rstrip() == found.text or is_blank(more)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +170,7 @@ def test_tags_can_be_told_apart() -> None:
 
 
 @pytest.mark.guards("delimiter inside data")
+@settings(deadline=None)
 @given(text=PIECES)
 def test_an_escaped_text_holds_no_delimiter(text: str) -> None:
     """A question, an outline or a teaching ends no section, and is the same text but for blanks."""

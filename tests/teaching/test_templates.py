@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.teaching.linear import assert_linear
@@ -80,6 +80,7 @@ def test_only_placeholders_are_filled_and_only_once() -> None:
     assert asked["content"] == f'\\frac{{ab}}{{cd}} {{}} {{x}} {{"k": 1}} {{{question}}} {question} {ANSWER_FORMAT}'
 
 
+@settings(deadline=None)
 @given(question=st.text(), approach=st.text(), teaching=st.text().filter(lambda text: not is_blank(text)))
 def test_any_text_is_put_in_whole(question: str, approach: str, teaching: str) -> None:
     _, asked = USUAL.adaptive(question, approach, teaching_limit=9)

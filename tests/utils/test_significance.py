@@ -5,7 +5,7 @@ from fractions import Fraction
 from itertools import combinations, product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl.utils.significance import fewer_right, percentiles, sign_test, wilson
@@ -18,6 +18,7 @@ def test_eight_of_eight_signs() -> None:
     assert sign_test(0, 0) == 1
 
 
+@settings(deadline=None)
 @given(higher=st.integers(0, 5), lower=st.integers(0, 5))
 def test_the_sign_test_counts_all_ways(higher: int, lower: int) -> None:
     n = higher + lower
@@ -33,6 +34,7 @@ def test_the_lady_tasting_tea() -> None:
     assert fewer_right(4, 4, 0, 4) == 1
 
 
+@settings(deadline=None)
 @given(data=st.data(), of=st.integers(1, 4), of_other=st.integers(1, 4))
 def test_fishers_test_counts_all_ways(data: st.DataObject, of: int, of_other: int) -> None:
     right, other = data.draw(st.integers(0, of)), data.draw(st.integers(0, of_other))
@@ -61,6 +63,7 @@ def test_wilsons_interval() -> None:
             wilson(right, n)
 
 
+@settings(deadline=None)
 @given(right=st.floats(0, 50), more=st.floats(0, 50), level=st.floats(0.5, 0.99))
 def test_wilsons_interval_holds_the_share(right: float, more: float, level: float) -> None:
     found = wilson(right, right + more, level)
