@@ -102,22 +102,54 @@ REWARDS = "reward_model.classmate_cot_reward_configs"
             "actor_rollout_ref.actor.use_kl_loss=true",
         ),
         ("algorithm.adv_estimator=gae",),
+        (
+            "reward_model.length_cost=0.1",
+            f"{REWARDS}.classmate_question=hint_removed",
+            f"{REWARDS}.strip_answer=true",
+            f"{REWARDS}.empty_cot_score=lowest",
+            f"{REWARDS}.use_classmate_main_cond=always",
+            "trainer.test_freq=2",
+        ),
+        (
+            f"{REWARDS}.classmate_reward_type=likelihood",
+            f"{REWARDS}.empty_cot_score=exclude",
+            f"{REWARDS}.use_classmate_main_cond=always",
+        ),
+        (
+            f"{REWARDS}.classmate_reward_type=likelihood_gain",
+            f"{REWARDS}.strip_answer=true",
+            f"{REWARDS}.empty_cot_score=exclude",
+            f"{REWARDS}.use_classmate_main_cond=always",
+        ),
     ],
-    ids=["step_wise", "grpo_w_classmate", "remax", "separated", "critic"],
+    ids=[
+        "step_wise",
+        "grpo_w_classmate",
+        "remax",
+        "separated",
+        "critic",
+        "unseen_reader_cost_strip_without_hint",
+        "likelihood",
+        "likelihood_gain",
+    ],
 )
 def test_the_numbers_are_those_of_a_run_on_ray(world: World, tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    validates = "trainer.test_freq=2" in overrides
+    unseen = f"reward_model.evaluation_classmates=[{{model: {world.classmates[1]}}}]"
+    first_only = f"reward_model.classmate_model_name_or_path_list=[{world.classmates[0]}]"
+
     def arguments(folder: Path) -> list[str]:
         return settings(
             world,
             folder,
-            *overrides,
             "hardware=cpu",
             "trainer.deterministic=true",
             "trainer.total_training_steps=2",
             "trainer.val_before_train=false",
-            "trainer.test_freq=-1",
             "trainer.save_freq=-1",
             graded_reward(tmp_path),
+            *((unseen, first_only) if validates else ("trainer.test_freq=-1",)),
+            *overrides,
         )
 
     on_ray, here = tmp_path / "on_ray", tmp_path / "here"
@@ -129,3 +161,10 @@ def test_the_numbers_are_those_of_a_run_on_ray(world: World, tmp_path: Path, ove
         ours, theirs = steps(here)[step], steps(on_ray)[step]
         for key in ("actor/grad_norm", "actor/pg_loss", "actor/entropy", "critic/score/mean"):
             assert ours[key] == theirs[key], key
+    shown = finished(["-m", "verl.evaluation.replay", str(here), "--step", "2"], log=tmp_path / "replay.txt")
+    assert "all recomputed numbers of " in shown, "nothing differs from the dump"
+    if validates:
+        validated = rows(here, 2, validation=True)
+        assert validated == rows(on_ray, 2, validation=True)
+        assert all(row["unseen"] for row in validated)
+        assert not any("unseen" in row for row in rows(here, 2))

@@ -172,7 +172,7 @@ def test_a_worlds_parts_do_not_follow_from_another_worlds_task(tmp_path, monkeyp
     assert not set(keys("uneven_steps")) & set(before["uneven_steps"])
 
 
-def test_lessons_are_not_padded_after_the_tokenizer_was_asked_to_pad():
+def test_lessons_are_never_padded():
     spec = TINY.policy
     texts = ["The answer is 1.", "a b c d e f g h"]
     fresh, used = (embedded_tokenizers.train_tokenizer(spec.tokenizer, texts, spec.vocab_size) for _ in range(2))

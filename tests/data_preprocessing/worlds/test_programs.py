@@ -20,7 +20,7 @@ def interpreted(question: str) -> list[int]:
     """The value after each update, computed from the text alone."""
     (value,) = map(int, re.findall(r"x is (\d+)\.", question))
     values = []
-    for update in re.findall(r"[a-l]: (\S+)\.", question):
+    for update in re.findall(r"[a-l]:(\S+)", question):
         value = eval(f"{value}{update}") % 17
         values.append(value)
     return values
@@ -41,7 +41,7 @@ def test_strides_are_those_of_the_style(program, style, seed):
     stops = programs.draw_stops(program, style, random.Random(seed))
     strides = [end - begin for begin, end in zip((0, *stops), stops, strict=False)]
     assert stops[-1] == len(program.updates)
-    assert 1 <= min(strides) <= max(strides) <= 3
+    assert 1 <= min(strides) <= max(strides) <= (2 if style == "hard_skips" else 3)
     wide = [(end - stride, end) for end, stride in zip(stops, strides, strict=True) if stride > 1]
     hard = [any(a > 1 for a, _ in program.updates[begin:end]) for begin, end in wide]
     assert {"every_step": not wide, "easy_skips": wide and not any(hard), "hard_skips": any(hard)}[style]
@@ -53,6 +53,7 @@ def test_a_program_reads_the_values_of_a_thought(program, style, seed):
     stops = programs.draw_stops(program, style, random.Random(seed))
     values = interpreted(program.question)
     thought = programs.write(program, stops)
+    assert re.sub(r"=\d+", "", thought) in program.question, "all updates are copied"
     assert programs.read_entries(thought) == [(stop, values[stop - 1]) for stop in stops]
     assert programs.read_result(thought) == program.answer
     for slip_at in range(len(stops)):
@@ -69,6 +70,7 @@ def test_what_is_stripped_leaves_the_last_jump_to_the_reader(program, style, see
     assert programs.read_entries(stripped) == programs.read_entries(thought)[:-1]
     assert programs.without_answer(stripped, program.question) == stripped
     assert programs.style_of(stripped, program.question) == (style if len(stops) > 1 else "empty")
+    assert re.sub(r"=\d+", "", stripped) == re.sub(r"=\d+", "", thought), "updates are the question's, not the answer"
 
 
 @pytest.mark.parametrize(
@@ -76,20 +78,26 @@ def test_what_is_stripped_leaves_the_last_jump_to_the_reader(program, style, see
     [
         ("", "empty"),
         ("Easy.", "empty"),
-        ("a=6 b=7 c=8 d=9 e=10 f=1", "every_step"),
-        ("a=6 b=7 c=8 d=9 e=10", "every_step"),
-        ("c=8 d=9 e=10 f=1", "easy_skips"),
-        ("a=6 b=7", "hard_skips"),
-        ("c=8 b=7", "other"),
-        ("a=6 a=6", "other"),
-        ("g=3", "other"),
-        ("a=17", "other"),
-        ("a = 6", "other"),
-        ("a=6, b=7", "other"),
+        ("a:+1 b:+1 c:+1", "empty"),
+        ("a:+1=6 b:+1=7 c:+1=8 d:+1=9 e:*2+3=4 f:+1=5", "every_step"),
+        ("a:+1=6 b:+1=7 c:+1=8 d:+1=9 e:*2+3=4", "every_step"),
+        ("a:+1=6 b:+1=7 c:+1=8 d:+1=9 e:*2+3=4 f:+1", "every_step"),
+        ("a:+1 b:+1 c:+1=8 d:+1=9 e:*2+3=4 f:+1=5", "easy_skips"),
+        ("a:+1=6 b:+1=7 c:+1=8 d:+1 e:*2+3=4 f:+1=5", "hard_skips"),
+        ("a:+1=6 b:+1=7", "hard_skips"),
+        ("a:+1=6 c:+1=8", "other"),
+        ("b:+1=6", "other"),
+        ("a:+1=6 b:*2+3=15", "other"),
+        ("a:+1=6 a:+1=6", "other"),
+        ("a:+1=6 b:+1=7 c:+1=8 d:+1=9 e:*2+3=4 f:+1=5 g:+1=6", "other"),
+        ("a:+1=17", "other"),
+        ("a:+1 = 6", "other"),
+        ("a:+1=6, b:+1=7", "other"),
+        ("a:+1=²", "other"),
     ],
 )
 def test_texts_that_a_policy_may_come_to_write(thought, style):
-    question = "x is 5. a: +1. b: +1. c: +1. d: +1. e: *2+3. f: +1. What is x modulo 17?"
+    question = "x is 5. a:+1 b:+1 c:+1 d:+1 e:*2+3 f:+1 What is x modulo 17?"
     assert programs.style_of(thought, question) == style
 
 

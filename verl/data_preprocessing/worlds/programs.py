@@ -1,20 +1,21 @@
-"""Programs on one register modulo 17, and thoughts that write its value after some of the updates. Pure functions.
+"""Programs on one register modulo 17, and thoughts that copy the updates and write its value after some of them. Pure.
 
-Decision: a thought names the update after which a value stands, so that a skipped update can be seen in the text. A
-jump over several updates is followed by weak readers only if all of them are easy; that is what the styles tell apart.
+Decision: a thought copies every update, so that it can be read without the question, and the values are what it may
+leave out. A jump over several updates is followed by weak readers only if all of them are easy; that is what the styles
+tell apart.
 
     program = make_program(seed=0, split="train", index=0)
-    program.question                                        # 'x is 5. a: +1. b: +1. c: *3+1. ... What is x modulo 17?'
-    write(program, (1, 2, 3, 6))                            # 'a=6 b=7 c=5 f=1'
-    style_of("a=6 b=7 c=5 f=1", program.question)           # 'hard_skips', if d, e or f is hard
+    program.question                                # 'x is 5. a:+1 b:+1 c:*3+1 d:+1 ... What is x modulo 17?'
+    write(program, (1, 2, 4, 6))                    # 'a:+1=6 b:+1=7 c:*3+1 d:+1=6 ...'
+    style_of("a:+1=6 b:+1=7 c:*3+1 d:+1=6 ...", program.question)           # 'hard_skips', for c
 """
 
-import itertools
 import random
 import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from verl.data_preprocessing.arithmetic_problems import VAL_SHARE_OF_OPERANDS, Split
@@ -23,20 +24,29 @@ from verl.data_preprocessing.common import make_row
 DATA_SOURCE = "uneven_steps"
 STYLES = ("every_step", "easy_skips", "hard_skips")
 MODULUS = 17
-LONGEST_STRIDE = 3
+LONGEST_STRIDE = {"easy_skips": 3, "hard_skips": 2}
+"""Most updates that a jump of a style is over; two with a hard one among them are as much as the policy learns."""
 LABELS = "abcdefghijkl"
 """Of the updates in their order; so many there are at most."""
-WORDS = tuple(str(n) for n in range(10, MODULUS))
-"""Values that a tokenizer must be told to keep whole, so that every value is one token."""
 
 _FEWEST = 6
 _SHORT = 3
 _EASY = (1, 1)
-_HARD = ((2, 3), (3, 1), (5, 2))
+_HARD = ((2, 3), (3, 1))
 _EASY_SHARE = 0.5
 
-_UPDATE = re.compile(r"\b[a-l]: (?:\*(\d+))?\+(\d+)\.")
-_ENTRY = re.compile(r"([a-l])=(\d{1,2})")
+_SYMBOLS = {update: f"{f'*{update[0]}' if update[0] > 1 else ''}+{update[1]}" for update in (_EASY, *_HARD)}
+_UPDATES = {symbol: update for update, symbol in _SYMBOLS.items()}
+
+WORDS = (
+    *(f"{label}:{symbol}" for label in LABELS for symbol in _UPDATES),
+    *(str(n) for n in range(10, MODULUS)),
+)
+"""Updates with their labels, and values: a tokenizer keeps each whole. Small models then copy the updates in no time,
+and a step costs as many tokens whatever is in it."""
+
+_QUESTION = re.compile(r"x is (\d+)\. ((?:[a-l]:\S+ )+)What is x modulo \d+\?")
+_STEP = re.compile(r"([a-l]):([*+\d]+?)(?:=(\d{1,2}))?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +62,14 @@ class Program:
     """No user guesses at an answer here."""
 
     @property
+    def steps(self) -> tuple[str, ...]:
+        """The updates in words, with their labels."""
+        return tuple(f"{label}:{_SYMBOLS[update]}" for label, update in zip(LABELS, self.updates, strict=False))
+
+    @property
     def question(self) -> str:
         """The program in words."""
-        pairs = zip(LABELS, self.updates, strict=False)
-        steps = " ".join(f"{label}: {f'*{a}' if a > 1 else ''}+{b}." for label, (a, b) in pairs)
-        return f"x is {self.start}. {steps} What is x modulo {MODULUS}?"
+        return f"x is {self.start}. {' '.join(self.steps)} What is x modulo {MODULUS}?"
 
     @property
     def prompt(self) -> str:
@@ -81,11 +94,11 @@ class Program:
 
 def parse(question: str) -> Program:
     """The program of a question. Raises ValueError if it is none."""
-    start = re.match(r"x is (\d+)\. ", question)
-    if start is None:
+    found = _QUESTION.fullmatch(question)
+    symbols = [step.partition(":")[2] for step in found[2].split()] if found else []
+    if found is None or any(symbol not in _UPDATES for symbol in symbols):
         raise ValueError(f"no program: {question[:80]!r}")
-    updates = tuple((int(a or 1), int(b)) for a, b in _UPDATE.findall(question))
-    return Program(start=int(start[1]), updates=updates)
+    return Program(start=int(found[1]), updates=tuple(_UPDATES[symbol] for symbol in symbols))
 
 
 def make_program(*, seed: int, split: Split, index: int, short: bool = False) -> Program:
@@ -100,7 +113,7 @@ def make_program(*, seed: int, split: Split, index: int, short: bool = False) ->
         count = rng.randint(*lengths)
         updates = tuple(_EASY if rng.random() < _EASY_SHARE else rng.choice(_HARD) for _ in range(count))
         program = Program(start=rng.randrange(MODULUS), updates=updates)
-        two_easy = any(pair == (_EASY, _EASY) for pair in itertools.pairwise(updates))
+        two_easy = any(pair == (_EASY, _EASY) for pair in pairwise(updates))
         if _split_of(program) == split and (short or (two_easy and program.is_hard(0, count))):
             return program
 
@@ -112,7 +125,7 @@ def _split_of(program: Program) -> Split:
 def draw_stops(program: Program, style: str, rng: random.Random) -> tuple[int, ...]:
     """After how many updates the values of a thought stand, ascending, the last after all of them.
 
-    Strides are 1 (`every_step`), up to 3 where they hold nothing hard (`easy_skips`), or up to 3 wherever they fall,
+    Strides are 1 (`every_step`), up to 3 where they hold nothing hard (`easy_skips`), or up to 2 wherever they fall,
     a hard update under one of them (`hard_skips`). Raises ValueError for another style.
     """
     count = len(program.updates)
@@ -123,7 +136,7 @@ def draw_stops(program: Program, style: str, rng: random.Random) -> tuple[int, .
     while True:
         stops, at = [], 0
         while at < count:
-            stride = min(rng.randint(1, LONGEST_STRIDE), count - at)
+            stride = min(rng.randint(1, LONGEST_STRIDE[style]), count - at)
             while style == "easy_skips" and stride > 1 and program.is_hard(at, at + stride):
                 stride -= 1
             at += stride
@@ -133,34 +146,39 @@ def draw_stops(program: Program, style: str, rng: random.Random) -> tuple[int, .
 
 
 def _style_of_stops(program: Program, stops: Sequence[int]) -> str:
-    wide = [(begin, end) for begin, end in zip([0, *stops], stops, strict=False) if end - begin > 1]
+    wide = [(begin, end) for begin, end in pairwise([0, *stops]) if end - begin > 1]
     if not wide:
         return "every_step"
     return "hard_skips" if any(program.is_hard(begin, end) for begin, end in wide) else "easy_skips"
 
 
 def write(program: Program, stops: Sequence[int], *, slip_at: int | None = None) -> str:
-    """The values after the updates that `stops` counts.
+    """All updates, and the values after those that `stops` counts.
 
     Args:
         slip_at: number of the entry whose value is one too high; the later ones follow from it, so that the last one
             is wrong as well, since every update is a permutation.
     """
-    entries, value, at = [], program.start, 0
+    written, value, at = list(program.steps), program.start, 0
     for number, stop in enumerate(stops):
         value = (program.after(value, at, stop) + (number == slip_at)) % MODULUS
         at = stop
-        entries.append(f"{LABELS[stop - 1]}={value}")
-    return " ".join(entries)
+        written[stop - 1] += f"={value}"
+    return " ".join(written)
 
 
 def read_entries(text: str) -> list[tuple[int, int]] | None:
-    """Pairs (number of updates made, value) of a thought; None if it is not one of ours."""
-    words = text.split()
-    found = [_ENTRY.fullmatch(word) for word in words]
-    pairs = [(LABELS.index(one[1]) + 1, int(one[2])) for one in found if one is not None]
-    ascending = all(a < b for (a, _), (b, _) in itertools.pairwise(pairs))
-    return pairs if len(pairs) == len(words) and ascending and all(v < MODULUS for _, v in pairs) else None
+    """Pairs (number of updates made, value) of a thought; None if it does not copy updates from the first one on."""
+    entries = []
+    for number, word in enumerate(text.split()):
+        found = _STEP.fullmatch(word)
+        if found is None or number >= len(LABELS) or found[1] != LABELS[number] or found[2] not in _UPDATES:
+            return None
+        if found[3] is not None:
+            if int(found[3]) >= MODULUS:
+                return None
+            entries.append((number + 1, int(found[3])))
+    return entries
 
 
 def read_result(text: str) -> int | None:
@@ -170,23 +188,26 @@ def read_result(text: str) -> int | None:
 
 
 def style_of(text: str, question: str) -> str:
-    """The style of a thought: one of `STYLES`, "empty" without digits, "other" if it is not one of ours.
+    """The style of a thought: one of `STYLES`, "empty" without a value, "other" if it is not one of ours.
 
-    What is left to the answer counts as a last jump.
+    What is left to the answer counts as a last jump. A thought that copies another update than the question's, or more
+    of them, is "other".
     """
     if not re.search(r"\d", text):
         return "empty"
     entries, program = read_entries(text), parse(question)
-    count = len(program.updates)
-    if entries is None or entries[-1][0] > count:
+    copied = [word.partition("=")[0] for word in text.split()]
+    if entries is None or tuple(copied) != program.steps[: len(copied)]:
         return "other"
-    return _style_of_stops(program, sorted({*(stop for stop, _ in entries), count}))
+    if not entries:
+        return "empty"
+    return _style_of_stops(program, sorted({*(stop for stop, _ in entries), len(program.updates)}))
 
 
 def without_answer(text: str, question: str) -> str:
     """A thought without the value after the last update."""
-    last = LABELS[len(parse(question).updates) - 1]
-    return re.sub(rf"(?:\s*\b{last}=\d+)+\s*\Z", "", text)
+    last = re.escape(parse(question).steps[-1])
+    return re.sub(rf"({last})(?:\s*=\s*\d+)+\s*\Z", r"\1", text)
 
 
 def make_dataset_row(program: Program, *, split: str, index: int) -> dict[str, Any]:
@@ -230,8 +251,8 @@ class Programs:
         return rng.randrange(MODULUS)
 
     def with_result(self, text: str, old: int, new: int) -> str:
-        """Changes the last value."""
-        return re.sub(r"\d+\Z", str(new), text)
+        """Changes the last value, or adds one."""
+        return re.sub(r"=\d+\Z", "", text) + f"={new}"
 
     def style_of(self, text: str, question: str) -> str:
         """Which updates are hard is in the question."""
