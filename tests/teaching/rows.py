@@ -15,7 +15,8 @@ from verl.teaching.alignment import ScoredTokens
 from verl.teaching.rcl import RclReward, rcl_reward
 from verl.teaching.reward_config import TeachingRewardConfig
 from verl.teaching.rlt import RltReward, RltRow
-from verl.teaching.row import SolveRate, TaughtRow, TeachingState
+from verl.teaching.row import SolveRate, TaughtRow
+from verl.teaching.tags import TeachingState
 from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage
 
 SOLUTION = [-0.1, -0.3, -0.2]

@@ -10,7 +10,8 @@ from verl.teaching.metrics import METRICS, rlt_metrics, step_metrics
 from verl.teaching.rcl import rcl_reward
 from verl.teaching.reward_config import LeakConfig, RltConfig, TeachingRewardConfig
 from verl.teaching.rlt import rlt_reward
-from verl.teaching.row import TaughtRow, TeachingState
+from verl.teaching.row import TaughtRow
+from verl.teaching.tags import TeachingState
 
 RCL = TeachingRewardConfig(preset="rcl")
 WHOLE = {"parsed": 1.0, "completed": 1.0}

@@ -11,7 +11,7 @@ from tests.teaching.rows import reward, row
 from verl.classmate.outcome import Outcome
 from verl.teaching.rcl import conciseness, rcl_reward
 from verl.teaching.reward_config import RCL_PRESETS, LeakConfig, TeachingRewardConfig
-from verl.teaching.row import TeachingState
+from verl.teaching.tags import TeachingState
 
 PRESETS = {preset: TeachingRewardConfig(preset=preset) for preset in RCL_PRESETS}
 SAVED = 0.25

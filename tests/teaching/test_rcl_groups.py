@@ -12,7 +12,7 @@ from verl.classmate.outcome import Outcome
 from verl.teaching.rcl import conciseness, gated_advantages, unsolved_groups
 from verl.teaching.reward_config import LeakConfig, RltConfig, TeachingRewardConfig
 from verl.teaching.rlt import rlt_reward
-from verl.teaching.row import TeachingState
+from verl.teaching.tags import TeachingState
 
 README, OPEN = TeachingRewardConfig(), TeachingRewardConfig(gate="none")
 RCL = TeachingRewardConfig(preset="rcl")

@@ -6,7 +6,8 @@ import pytest
 
 from tests.teaching.rows import rate, row
 from verl.classmate.outcome import Outcome
-from verl.teaching.row import StudentAnswer, TaughtRow, TeachingState, solve_rate
+from verl.teaching.row import StudentAnswer, TaughtRow, solve_rate
+from verl.teaching.tags import TeachingState
 
 
 def test_means_over_the_answers() -> None:

@@ -1,1 +1,1 @@
-"""Teachers: what their advice to a frozen student is worth, as pure functions and data: no Ray, no engine, no I/O."""
+"""Adaptive teachers: a policy advises a frozen student, and is rewarded for what the advice changes."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from verl.classmate.answer_forms import AnswerForms
-from verl.teaching.row import is_blank
+from verl.teaching.tags import is_blank
 
 _PLAIN = re.compile(r"\s*\$?\s*([-+]?[0-9]{1,15}(?:\.[0-9]{1,15}|\s?/\s?[1-9][0-9]{0,8})?)\s*(\\?%)?\s*\$?\s*")
 """A number or a fraction of whole numbers, perhaps in percent."""

@@ -21,7 +21,8 @@ from verl.classmate.outcome import Outcome
 from verl.classmate.scoring import nanmean
 from verl.teaching.rcl import RclReward, RclTerms, change_of, valid_groups
 from verl.teaching.rlt import RltReward, RltRow, RltTerms
-from verl.teaching.row import TaughtRow, TeachingState
+from verl.teaching.row import TaughtRow
+from verl.teaching.tags import TeachingState
 
 Columns = Mapping[str, np.ndarray]
 """Numbers of rows by name, each (B,), NaN where a row has none."""

@@ -24,7 +24,7 @@ from typing import Any, get_args
 from verl.classmate.outcome import Outcome
 from verl.teaching.alignment import ScoredTokens, fit, pairs, plain
 from verl.teaching.reward_config import Alignment, Normaliser, Reduction, RltConfig
-from verl.teaching.row import is_blank
+from verl.teaching.tags import is_blank
 
 LOWEST_LOG_PROB = -50.0
 """Of a token of the solution: less is rounding, and would be all that a minimum sees."""

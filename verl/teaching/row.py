@@ -10,39 +10,12 @@ the student where it was (w is b), whatever else stands in the row. So nobody ca
 """
 
 import math
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from verl.classmate.outcome import POLICY_FAILURES, Outcome
-
-
-class TeachingState(StrEnum):
-    """What was found where the advice should stand; all but `ok` and `empty` break the tag contract."""
-
-    ok = "ok"
-    empty = "empty"
-    """There, and blank: the teacher abstained on purpose."""
-    missing = "missing"
-    """No visible tag."""
-    unclosed = "unclosed"
-    """A tag without its end."""
-    malformed = "malformed"
-    """A tag within another one."""
-    overlong = "overlong"
-    """Longer than the cap, and nothing of it is shown."""
-
-    @property
-    def keeps_contract(self) -> bool:
-        """Whether the teacher did what the template asks; otherwise the format penalty is due."""
-        return self in (TeachingState.ok, TeachingState.empty)
-
-
-def is_blank(text: str) -> bool:
-    """Whether nothing in a text can be seen: blanks, and marks without width such as U+200B."""
-    return all(letter.isspace() or unicodedata.category(letter) in ("Cc", "Cf") for letter in text)
+from verl.teaching.tags import TeachingState
 
 
 @dataclass(frozen=True, kw_only=True)
