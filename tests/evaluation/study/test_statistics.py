@@ -1,14 +1,12 @@
 """Means over seeds: known values, and what holds for any numbers."""
 
 import math
-from fractions import Fraction
-from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl.evaluation.study.statistics import Mean, mean_of, paired, sign_test, t_quantile
+from verl.evaluation.study.statistics import Mean, mean_of, paired, t_quantile
 
 SHARES = st.floats(0, 1)
 BY_SEED = st.dictionaries(st.integers(0, 20), SHARES, max_size=10)
@@ -48,8 +46,6 @@ def test_one_seed_or_none_has_no_interval() -> None:
 def test_eight_of_eight_signs() -> None:
     eight = {seed: 0.5 + seed / 100 for seed in range(8)}
     assert paired(eight, dict.fromkeys(range(8), 0.1)).p == 0.0078125
-    assert sign_test(7, 1) == 0.0703125
-    assert sign_test(5, 0) == 0.0625
 
 
 def test_ties_are_dropped() -> None:
@@ -64,14 +60,6 @@ def test_numbers_that_are_none_are_refused(number):
         paired({3: number}, {1: 0.5})
     with pytest.raises(ValueError, match="has no mean"):
         mean_of([number, 1.0])
-
-
-@given(higher=st.integers(0, 5), lower=st.integers(0, 5))
-def test_the_sign_test_counts_all_ways(higher, lower):
-    n = higher + lower
-    ways = [sum(way) for way in product((0, 1), repeat=n)]
-    as_uneven = sum(abs(2 * up - n) >= abs(higher - lower) for up in ways)
-    assert sign_test(higher, lower) == float(Fraction(as_uneven, len(ways)))
 
 
 @given(left=BY_SEED, right=BY_SEED)

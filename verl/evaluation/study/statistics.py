@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean, stdev
 
-LEVEL = 0.95
-"""Of all intervals."""
+from verl.utils.significance import LEVEL, sign_test
 
 
 @dataclass(frozen=True)
@@ -95,13 +94,6 @@ def paired(left: Mapping[int, float], right: Mapping[int, float]) -> PairedDiffe
         higher=sum(one > 0 for one in differences),
         lower=sum(one < 0 for one in differences),
     )
-
-
-def sign_test(higher: int, lower: int) -> float:
-    """Probability, if both signs are as likely, of a split at least as uneven as this one; 1 without any."""
-    n = higher + lower
-    tail = sum(math.comb(n, k) for k in range(min(higher, lower) + 1))
-    return min(1.0, 2 * tail / 2**n)
 
 
 @lru_cache
