@@ -174,7 +174,7 @@ class View:
         right = sum(pair.change == 1 for pair in chosen)
         heading = (
             "the first held-out problems whose readers were mostly wrong before and mostly right after "
-            f"({right}), then the first others ({len(chosen) - right})"
+            f"({right}; those first that the policy solved both times), then the first others ({len(chosen) - right})"
         )
         console.print()
         console.print(Text(f"thoughts before and after, of {heading}", style="bold"))

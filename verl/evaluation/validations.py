@@ -196,6 +196,11 @@ class Pair:
         """1: its readers were wrong and are right now; -1: the other way round; else 0."""
         return most_readers_are_right(self.after) - most_readers_are_right(self.before)
 
+    @property
+    def solved_twice(self) -> bool:
+        """Whether the policy was right both times, so that what changed is only how its thought reads."""
+        return all(is_right(policy_score(record), record) for record in (self.before, self.after))
+
 
 def pairs_of(before: Validation, after: Validation) -> list[Pair]:
     """The first response to each problem that is in both validations, in the dump's order."""
@@ -206,8 +211,9 @@ def pairs_of(before: Validation, after: Validation) -> list[Pair]:
 
 
 def choose(pairs: Sequence[Pair], count: int) -> list[Pair]:
-    """The first ones whose readers were wrong before and right after, filled up with the first others."""
-    return sorted(pairs, key=lambda pair: pair.change != 1)[:count]
+    """The first ones whose readers were wrong before and right after, those first that the policy solved both times;
+    filled up with the first others."""
+    return sorted(pairs, key=lambda pair: (pair.change != 1, pair.change == 1 and not pair.solved_twice))[:count]
 
 
 def _first_responses(validation: Validation) -> Iterator[tuple[tuple[str, str, str], RowRecord]]:
