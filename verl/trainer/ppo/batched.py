@@ -19,7 +19,7 @@ from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.frozen import judge_name
 from verl.classmate.record import asked_from_json
 from verl.classmate.row import Answer, Asked, ReadRow, ScoredRow
-from verl.experimental.agent_loop.row_reading import ASKED_EARLY, answer_of, reward_fields
+from verl.experimental.agent_loop.row_reading import ASKED_EARLY, LESSON, answer_of, reward_fields
 from verl.trainer.ppo.queue_rows import as_list
 from verl.workers.classmate_workers import ClassmateGroup
 from verl.workers.classmates.shared_draws import shared_draws
@@ -76,6 +76,7 @@ def reward_rows(
             responses[i].tolist(),
             masks[i].tolist(),
             {name: column[i] for name, column in columns.items()},
+            columns["extra_fields"][i].get(LESSON),
         )
         for i in range(len(responses))
     ]
