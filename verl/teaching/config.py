@@ -162,9 +162,11 @@ class TeachingConfig:
             given = {**stored, **{key: value for key, value in given.items() if value is not None}}
         return parse(cls, {**plain, "templates": Templates.from_mapping(given)}, NODE)
 
-    def cache_file(self, folder: Path) -> Path:
-        """Where baselines are stored, for a run in `folder`."""
-        return Path(self.baseline_cache).expanduser() if self.baseline_cache else folder / "baselines.sqlite"
+    def cache_file(self, folder: Path | None) -> Path | None:
+        """Where baselines are stored, for a run in `folder`; None: nowhere."""
+        if self.baseline_cache:
+            return Path(self.baseline_cache).expanduser()
+        return None if folder is None else folder / "baselines.sqlite"
 
 
 def _from_file(name: Any) -> dict[str, Any]:

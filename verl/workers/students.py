@@ -4,17 +4,19 @@ One decision: students are the run's frozen readers and answer through its `Clas
 outcome of the request. Each is asked in its own chat template and tokens, for every condition with the same sampling.
 
     >>> students = Students.of_run(run, teaching, tokenizers, client)
-    >>> lesson = await students.lesson(task, (0,), step=1, draw=1, validate=False)
+    >>> lesson = await students.student_lesson(task, 0, step=1, draw=1, validate=False)
     >>> answers = await students.guided(task, 0, "Remember the carry.", step=1, rollout=3, validate=False)
     >>> solve_rate([student_answer(one) for one in answers]).rate
     1.0
 """
 
 import asyncio
+import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from verl.classmate import prompts
@@ -27,7 +29,7 @@ from verl.classmate.seeds import request_seed, row_key, seed_number, sends_seed
 from verl.teaching.answers import AnswerRules, extract_answer, same_as_truth
 from verl.teaching.baseline_cache import Baseline, BaselineCache, BaselineKey
 from verl.teaching.config import TeachingConfig
-from verl.teaching.lesson import Lesson, Probe, StudentLesson
+from verl.teaching.lesson import Probe, StudentLesson
 from verl.teaching.row import SolveRate, StudentAnswer, solve_rate
 from verl.teaching.tags import outline_of
 from verl.teaching.templates import Messages
@@ -94,7 +96,7 @@ class Students:
         reward: ClassmateRewardModelConfig,
         teaching: TeachingConfig,
         client: Completes,
-        cache: BaselineCache | None,
+        cache: Path | None,
         max_model_len: int,
         template_kwargs: Mapping[str, Any],
     ) -> None:
@@ -105,7 +107,7 @@ class Students:
             reward: the typed `reward_model` node, for sampling and seed.
             teaching: the typed `rcl` node.
             client: asks the engines.
-            cache: of baselines; None: they are asked for each time.
+            cache: file of stored baselines, made when one is first asked for; None: they are asked for each time.
             max_model_len: context of the students' engines, in their own tokens.
             template_kwargs: chat-template arguments.
         """
@@ -113,7 +115,7 @@ class Students:
         self._reward = reward
         self._teaching = teaching
         self._client = client
-        self._cache = cache
+        self._cache_file = cache
         self._max_model_len = max_model_len
         self._template_kwargs = dict(template_kwargs)
 
@@ -129,7 +131,6 @@ class Students:
             tokenizers: one per reader.
             client: asks the engines.
         """
-        cache = None if run.folder is None and not teaching.baseline_cache else teaching.cache_file(run.folder)
         return cls(
             students_of(
                 run.reward, tokenizers, deterministic=run.deterministic, policy_engine=run.policy_engine
@@ -137,41 +138,37 @@ class Students:
             reward=run.reward,
             teaching=teaching,
             client=client,
-            cache=None if cache is None else BaselineCache(cache),
+            cache=teaching.cache_file(run.folder),
             max_model_len=run.context_length,
             template_kwargs=run.template_kwargs,
         )
 
+    @functools.cached_property
+    def _cache(self) -> BaselineCache | None:
+        return None if self._cache_file is None else BaselineCache(self._cache_file)
+
     # Before the teacher writes.
 
-    async def lesson(
+    async def student_lesson(
         self,
         task: Task,
-        readers: Sequence[int],
+        reader: int,
         *,
         step: int,
         draw: int,
         validate: bool,
         excluded: frozenset[int] = frozenset(),
-    ) -> Lesson:
-        """Baseline and outline of each of the readers, all asked at once.
+    ) -> StudentLesson:
+        """Baseline and outline of one student, asked at the same time.
 
         Args:
             task: the question, with its ground truth.
-            readers: their numbers.
+            reader: the student's number.
             step: global step.
             draw: which outline this is; the same number gives the same outline.
             validate: validation has its own numbers of samples.
             excluded: students that are out of the run.
         """
-        parts = await asyncio.gather(
-            *(self._student_lesson(task, r, step, draw, validate, excluded) for r in readers)
-        )
-        return Lesson(students=tuple(parts))
-
-    async def _student_lesson(
-        self, task: Task, reader: int, step: int, draw: int, validate: bool, excluded: frozenset[int]
-    ) -> StudentLesson:
         student = self.students[reader]
         if reader in excluded:
             return StudentLesson(reader=reader, name=student.name, base=SolveRate(outcome=Outcome.excluded))
@@ -325,17 +322,25 @@ class Students:
     async def _scored(self, student: Student, task: Task, chat: _Chat, s: int, reply: Reply) -> Continuation:
         if reply.outcome is not Outcome.ok:
             return Continuation(sample=s, outcome=reply.outcome, error=reply.error)
-        raw = _decoded(student, reply)
-        # What a thinking student says within its thoughts is no answer yet.
-        said = outline_of(raw, self._teaching.templates.tags, thought_opened=chat.thought_opened)
         one = Continuation(
             sample=s,
             outcome=Outcome.ok,
-            text=raw,
+            text=_decoded(student, reply),
             token_length=len(reply.token_ids),
             finish_reason=reply.finish_reason,
         )
-        cut = reply.finish_reason == "length"
+        return await self._with_score(task, one, chat.thought_opened)
+
+    async def rescored(self, task: Task, reader: int, teaching: str, one: Continuation) -> Continuation:
+        """An answer with a teaching that lost its score, scored again; one that was never written stays as it is."""
+        if one.text is None or one.outcome is not Outcome.ok:
+            return one
+        return await self._with_score(task, one, self._guided_chat(task, reader, teaching).thought_opened)
+
+    async def _with_score(self, task: Task, one: Continuation, thought_opened: bool) -> Continuation:
+        # What a thinking student says within its thoughts is no answer yet.
+        said = outline_of(str(one.text), self._teaching.templates.tags, thought_opened=thought_opened)
+        cut = one.finish_reason == "length"
         found = extract_answer(said, self.rules(task.data_source), stopped_at_budget=cut)
         if found.text is None:
             return replace(one, outcome=Outcome.no_answer)

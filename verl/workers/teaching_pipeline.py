@@ -22,13 +22,12 @@ from verl.classmate import cot
 from verl.classmate.config import this_run
 from verl.classmate.cot import CotKind, CotMarkers, CotSpan
 from verl.classmate.outcome import Outcome
-from verl.classmate.row import Answer, Asked, ReadRow, RowScores, ScoredRow, Task, Verdict
-from verl.classmate.row import MethodPart
+from verl.classmate.row import Answer, Asked, Continuation, MethodPart, ReadRow, RowScores, ScoredRow, Task, Verdict
 from verl.classmate.seeds import row_key
 from verl.teaching.answers import extract_answer, same_as_truth
 from verl.teaching.config import TeachingConfig
 from verl.teaching.leak import Leak, find_leak
-from verl.teaching.lesson import Lesson
+from verl.teaching.lesson import Lesson, StudentLesson
 from verl.teaching.row import SolveRate, solve_rate
 from verl.teaching.tags import Teaching, extract_teaching
 from verl.teaching.taught import Taught
@@ -87,26 +86,38 @@ class TeachingPipeline(RowPipeline):
         Args:
             columns: upstream's of the row, and those that our manager adds.
         """
-        validate, epoch, step = bool(columns["is_validate"]), int(columns["epoch"]), int(columns["global_steps"])
+        task, readers = self.group_of(columns)
+        key = ("lesson", task.data_source, str(task.extra_info["index"]), readers, int(columns["global_steps"]))
+
+        async def ask() -> Lesson:
+            return Lesson(
+                students=tuple(await asyncio.gather(*(self.student_lesson(task, r, columns) for r in readers)))
+            )
+
+        return await drawn_once(key, ask)
+
+    def group_of(self, columns: Mapping[str, Any]) -> tuple[Task, tuple[int, ...]]:
+        """The question of a row, and the readers that it is for."""
         task = Task(
             question=columns["raw_prompt"][-1]["content"],
             data_source=str(columns["data_source"]),
             reward_model=columns["reward_model"],
             extra_info=columns["extra_info"],
         )
-        readers = self.assigned(task, epoch=epoch, validate=validate)
-        # Validation asks for the same outlines at every step, so that its curve has no noise of its own.
-        draw = {"step": step, "epoch": epoch, "never": 0}[self.teaching.protocol.probe.resample]
-        return await drawn_once(
-            ("lesson", task.data_source, str(task.extra_info["index"]), readers, step),
-            lambda: self.students.lesson(
-                task,
-                readers,
-                step=step,
-                draw=0 if validate else draw,
-                validate=validate,
-                excluded=frozenset(columns["excluded_classmates"]),
-            ),
+        return task, self.assigned(task, epoch=int(columns["epoch"]), validate=bool(columns["is_validate"]))
+
+    async def student_lesson(self, task: Task, reader: int, columns: Mapping[str, Any]) -> StudentLesson:
+        """Baseline and outline of one reader for a row."""
+        validate, step = bool(columns["is_validate"]), int(columns["global_steps"])
+        draw = {"step": step, "epoch": int(columns["epoch"]), "never": 0}[self.teaching.protocol.probe.resample]
+        return await self.students.student_lesson(
+            task,
+            reader,
+            step=step,
+            # Validation asks for the same outlines at every step, so that its curve has no noise of its own.
+            draw=0 if validate else draw,
+            validate=validate,
+            excluded=frozenset(columns["excluded_classmates"]),
         )
 
     def teacher_messages(self, question: str, lesson: Lesson) -> Messages:
@@ -191,8 +202,11 @@ class TeachingPipeline(RowPipeline):
             validate=answer.validate,
             excluded=excluded,
         )
-        prompt = self.students.guided_prompt(answer.task, m, row.kept_text)
-        return self.asker.said(m, (prompt,), continuations)
+        return self.asker.said(m, self.shown(row, m), continuations)
+
+    def shown(self, row: ReadRow, m: int) -> tuple[str | None, ...]:
+        """W, as text."""
+        return (self.students.guided_prompt(row.answer.task, m, row.kept_text),)
 
     async def score(self, row: ReadRow, asked: Sequence[Asked], *, main: Verdict | None = None) -> ScoredRow:
         """The reward of what the students made of the teaching.
@@ -206,6 +220,9 @@ class TeachingPipeline(RowPipeline):
         teaching = self.teaching_in(row.span.text, answer)
         leak = await asyncio.to_thread(self._leak, teaching.text, answer.task)
         replies = dict(zip(self.asks(row), asked, strict=True))
+        for m, one in replies.items():
+            again = (self._with_score(answer.task, m, row.kept_text, item) for item in one.continuations)
+            replies[m] = replace(one, continuations=tuple(await asyncio.gather(*again)))
         results: list[tuple[Any, int, SolveRate | None]] = []
         for one in lesson.students:
             said = replies.get(one.reader)
@@ -228,6 +245,10 @@ class TeachingPipeline(RowPipeline):
             scores=_scores(taught, places[: self.classmates], row.samples),
             method=MethodPart(record=taught.record(), numbers=taught.numbers(), fields=taught.gate()),
         )
+
+    async def _with_score(self, task: Task, m: int, teaching: str, item: Continuation) -> Continuation:
+        """An answer with the score that it has, or with a new one where a replay wants it."""
+        return item if item.score is not None else await self.students.rescored(task, m, teaching, item)
 
     def _leak(self, text: str, task: Task) -> Leak:
         rules = self.students.rules(task.data_source)

@@ -19,6 +19,7 @@ from verl.classmate.config import ClassmateRewardModelConfig, this_run
 from verl.classmate.seeds import request_seed
 from verl.classmate.views import derangement
 from verl.experimental.agent_loop.row_loop import plain
+from verl.experimental.agent_loop.row_reading import LESSON
 from verl.experimental.agent_loop.row_worker import ClassmateAgentLoopWorker
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.utils import tensordict_utils as tu
@@ -35,6 +36,10 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
 
     read_beside: bool = False
     """Whether training rows are read while the trainer goes on, which later asks for `rewards`; set by the trainer."""
+
+    lessons_first: Callable[[TensorDict], list[str]] | None = None
+    """Where a teacher's students take turns with it: asks for a batch's lessons before the teacher writes; set by the
+    trainer."""
 
     steps_per_epoch: int = 1
     """Of training; set by the trainer."""
@@ -54,6 +59,8 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
         tu.assign_non_tensor_data(prompts, "read_beside", self.read_beside and not validate)
         tu.assign_non_tensor_data(prompts, "epoch", epoch_of(int(prompts["global_steps"]), self.steps_per_epoch))
         prompts["partner"] = NonTensorStack(*partners(prompts, self._reward, validate=validate))
+        if self.lessons_first is not None and self.read_later[validate]:
+            prompts[LESSON] = NonTensorStack(*self.lessons_first(prompts))
         super().generate_sequences(prompts)
 
     def rewards(self) -> dict[str, dict[str, Any]]:

@@ -168,6 +168,8 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
             steps_per_epoch=self.steps_per_epoch,
         )
         self._rows.wait_for_rows = manager.wait_for_rows
+        if this_teaching(self.config) is not None:
+            manager.lessons_first = self._lessons_first
         return manager
 
     def get_llm_client(self) -> LLMServerClient:
@@ -208,6 +210,14 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         batch["uid"] = NonTensorStack(*row_uids(batch, first=self._fetched_prompts, step=self.global_steps))
         self._fetched_prompts += len(batch)
         return batch
+
+    def _lessons_first(self, prompts: TensorDict) -> list[str]:
+        """What a teacher is told of students that take turns with it; it sleeps while they are asked."""
+        self.checkpoint_manager.sleep_replicas()
+        try:
+            return batched.lessons_of(prompts, self._row_pipeline, self.classmates)
+        finally:
+            self.checkpoint_manager.update_weights()
 
     def on_sample_end(self) -> None:
         self._recorder.rows_lost += self._lost.count(self.global_steps)
