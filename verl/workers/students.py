@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from verl.classmate import prompts
 from verl.classmate.config import ClassmateRewardModelConfig, RunConfig
@@ -36,20 +36,13 @@ from verl.teaching.templates import Messages
 from verl.workers.classmates.placement import resolved_engine
 from verl.workers.classmates.shared_draws import drawn_once
 from verl.workers.model_revision import revision_of
+from verl.workers.rows.asking import AsksStudents
 
 _BASELINE, _PROBE, _GUIDED = 1_000_000, 2_000_000, 0
 """What a student's seeds begin with for each condition, so that no two requests share one."""
 
 _ALL_ROLLOUTS = -1
 """Stands for the rollouts of a group, which have baseline and outline in common."""
-
-
-class Completes(Protocol):
-    """What is needed of a `ClassmateClient`."""
-
-    async def complete(self, model: str, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
-        """One answer; never raises for a failing engine."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +88,7 @@ class Students:
         *,
         reward: ClassmateRewardModelConfig,
         teaching: TeachingConfig,
-        client: Completes,
+        client: AsksStudents,
         cache: Path | None,
         max_model_len: int,
         template_kwargs: Mapping[str, Any],
@@ -121,7 +114,7 @@ class Students:
 
     @classmethod
     def of_run(
-        cls, run: RunConfig, teaching: TeachingConfig, tokenizers: Sequence[Any], client: Completes
+        cls, run: RunConfig, teaching: TeachingConfig, tokenizers: Sequence[Any], client: AsksStudents
     ) -> "Students":
         """Those of a run, whose baselines are stored where its config says.
 
@@ -132,9 +125,7 @@ class Students:
             client: asks the engines.
         """
         return cls(
-            students_of(
-                run.reward, tokenizers, deterministic=run.deterministic, policy_engine=run.policy_engine
-            ),
+            students_of(run.reward, tokenizers, deterministic=run.deterministic, policy_engine=run.policy_engine),
             reward=run.reward,
             teaching=teaching,
             client=client,
@@ -179,9 +170,7 @@ class Students:
             reader=reader, name=student.name, base=base, probe=probe, cache_hit=float(hit), seconds=seconds
         )
 
-    async def _baseline(
-        self, student: Student, task: Task, step: int, validate: bool
-    ) -> tuple[SolveRate, bool, float]:
+    async def _baseline(self, student: Student, task: Task, step: int, validate: bool) -> tuple[SolveRate, bool, float]:
         """b, whether it was stored, and the seconds of one call; NaN where there was none."""
         samples = self._teaching.protocol.baseline(validate=validate)
         key = self._baseline_key(student, task, samples, validate)
@@ -193,7 +182,8 @@ class Students:
         began = time.perf_counter()
         chat = self._chat(student, self._teaching.templates.baseline(str(task.question)))
         answers = await drawn_once(
-            ("baseline", student.reader, tuple(seeds), chat.text), lambda: self._answers(student, task, chat, seeds, validate)
+            ("baseline", student.reader, tuple(seeds), chat.text),
+            lambda: self._answers(student, task, chat, seeds, validate),
         )
         seconds = time.perf_counter() - began
         rate = solve_rate([student_answer(one) for one in answers])
@@ -237,7 +227,13 @@ class Students:
             return Probe(outcome=Outcome.too_long)
         (seed,) = self._seeds(student, task, draw, _ALL_ROLLOUTS, _PROBE, 1)
         # With its seed the outline is the same whenever it is asked for, on every engine.
-        params = {"temperature": protocol.probe.temperature, "top_p": 1.0, "top_k": -1, "max_tokens": room, "seed": seed}
+        params = {
+            "temperature": protocol.probe.temperature,
+            "top_p": 1.0,
+            "top_k": -1,
+            "max_tokens": room,
+            "seed": seed,
+        }
         reply = await drawn_once(
             ("probe", student.reader, seed, chat.text),
             lambda: self._client.complete(student.frozen.name, chat.ids, params),
@@ -450,7 +446,9 @@ _NO_ANSWER = "no_answer:"
 def _baseline_of(answers: Sequence[Continuation]) -> Baseline:
     found = [one.outcome is Outcome.ok for one in answers]
     return Baseline(
-        scores=tuple(one.score if ok and one.score is not None else 0.0 for one, ok in zip(answers, found, strict=True)),
+        scores=tuple(
+            one.score if ok and one.score is not None else 0.0 for one, ok in zip(answers, found, strict=True)
+        ),
         response_lengths=tuple(one.token_length for one in answers),
         finish_reasons=tuple(
             f"{'' if ok else _NO_ANSWER}{one.finish_reason or 'stop'}" for one, ok in zip(answers, found, strict=True)
@@ -459,7 +457,5 @@ def _baseline_of(answers: Sequence[Continuation]) -> Baseline:
 
 
 def _decoded(student: Student, reply: Reply) -> str:
-    text = student.tokenizer.decode(
-        list(reply.token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-    )
+    text = student.tokenizer.decode(list(reply.token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return str(text)

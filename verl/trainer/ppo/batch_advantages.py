@@ -74,8 +74,8 @@ def batch_advantages(
     inputs = inputs_from_rows(data.batch, uids, padding_B, advantage, greedy=baselines)
     teaching = this_teaching(config)
     if teaching is not None:
-        inputs, told = taught_inputs(inputs, data.batch, teaching)
-        metrics.update(told)
+        inputs, taught = taught_inputs(inputs, data.batch, teaching)
+        metrics.update(taught)
     result = compute_advantage(inputs, advantage, config.algorithm)
     metrics.update(result.metrics)
     data.batch["advantages"], data.batch["returns"] = result.advantages_BR, result.returns_BR

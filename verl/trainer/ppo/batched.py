@@ -93,9 +93,7 @@ def reward_rows(
     return [reward_fields(row, extra, len(response)) for row, extra, response in given]
 
 
-def lessons_of(
-    prompts: TensorDict, pipeline: TeachingPipeline, classmates: ClassmateGroup
-) -> list[str]:
+def lessons_of(prompts: TensorDict, pipeline: RowPipeline, classmates: ClassmateGroup) -> list[str]:
     """The lesson of each prompt of a batch, as text: what its students are and say before the teacher writes.
 
     Args:
@@ -103,6 +101,7 @@ def lessons_of(
         pipeline: of this process.
         classmates: whose engines are woken in turn.
     """
+    assert isinstance(pipeline, TeachingPipeline), "only a teacher has lessons"
     columns = [
         {key: value.data if isinstance(value, NonTensorData) else value for key, value in prompts[i].items()}
         for i in range(len(prompts))

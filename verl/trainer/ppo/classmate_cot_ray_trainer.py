@@ -213,6 +213,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
 
     def _lessons_first(self, prompts: TensorDict) -> list[str]:
         """What a teacher is told of students that take turns with it; it sleeps while they are asked."""
+        assert self.classmates is not None, "students take turns with the teacher"
         self.checkpoint_manager.sleep_replicas()
         try:
             return batched.lessons_of(prompts, self._row_pipeline, self.classmates)

@@ -227,7 +227,9 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
             metrics |= calculate_debug_metrics(DataProto(batch=batch.select(*names).to_padded_tensor()))
 
     def _add_advantages(self, batch: TensorDict, metrics: dict[str, Any]) -> None:
-        rows = batch.select(*(set(needed_fields(self.advantage_config, this_teaching(self.config))) & set(batch.keys())))
+        rows = batch.select(
+            *(set(needed_fields(self.advantage_config, this_teaching(self.config))) & set(batch.keys()))
+        )
         padding_B = torch.zeros(len(batch), dtype=torch.bool)
         config, advantage = self.config, self.advantage_config
         batch.update(batch_advantages(rows, padding_B, config, advantage, self._greedy, metrics))

@@ -53,6 +53,14 @@ class Asks(Protocol):
         ...
 
 
+class AsksStudents(Asks, Protocol):
+    """What is needed of it where a teacher is trained."""
+
+    async def complete(self, model: str, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
+        """One answer of a frozen model, by its name; never raises for a failing one."""
+        ...
+
+
 class ClassmateAsker:
     """Asks classmates and unseen readers about rows."""
 
