@@ -1,6 +1,7 @@
 """The reward by log-probabilities (RLT), on real two-layer students with the teacher's vocabulary and with another."""
 
 import asyncio
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -186,7 +187,7 @@ def test_places_cover_the_text(name: str) -> None:
     assert found[0][0] == 0
     assert found[-1][1] == len(decoded)
     assert all(start <= end for start, end in found)
-    assert all(one[1] == other[0] for one, other in zip(found, found[1:], strict=False))
+    assert all(one[1] == other[0] for one, other in itertools.pairwise(found))
 
 
 def test_the_teacher_goes_on_behind_the_solution(folder: Path) -> None:
