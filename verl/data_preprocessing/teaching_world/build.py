@@ -100,7 +100,7 @@ def make_world(
     shared.mkdir(parents=True, exist_ok=True)
     # The longest first, so that no core waits at the end.
     ordered = sorted(spec.students, key=lambda one: -one.model.steps * one.model.layers)
-    parts = {one.name: _student_part(shared, one) for one in ordered}
+    parts = {one.name: _student_part(shared, one, spec.measured) for one in ordered}
     teachers = {TEACHER: _teacher_part(folder, spec, TEACHER, spec.teacher.steps)}
     if warm_teacher:
         teachers[TEACHER_WARM] = _teacher_part(folder, spec, TEACHER_WARM, spec.warm_steps)
@@ -121,7 +121,7 @@ def make_world(
 def options_of(spec: TeachingWorldSpec) -> dict[str, Any]:
     """What a user can choose of a world; a folder holds one choice."""
     names = ("seed", "train_rows", "test_rows", "warmup_rows", "offtask_rows")
-    steps = {"teacher_steps": spec.teacher.steps, "warm_steps": spec.warm_steps}
+    steps = {"teacher_steps": spec.teacher.steps, "warm_steps": spec.warm_steps, "measured": spec.measured}
     return {**{name: getattr(spec, name) for name in names}, **dataclasses.asdict(spec.mix), **steps}
 
 
@@ -147,20 +147,20 @@ def _missing(parts: dict[str, Part]) -> list[Part]:
     return [part for part in parts.values() if part.manifest() is None]
 
 
-def _student_part(folder: Path, student: Student) -> Part:
-    values = student, lessons.STUDENTS_SEED, prompts.fixed_messages("student")
-    return Part(folder / student.name, source_key(_MODEL_SOURCES, values), partial(_make_student, student))
+def _student_part(folder: Path, student: Student, measured: int) -> Part:
+    values = student, measured, prompts.fixed_messages("student")
+    return Part(folder / student.name, source_key(_MODEL_SOURCES, values), partial(_make_student, student, measured))
 
 
 def _teacher_part(folder: Path, spec: TeachingWorldSpec, name: str, steps: int) -> Part:
     model = dataclasses.replace(spec.teacher, steps=steps)
-    values = spec.seed, spec.mix, model, prompts.fixed_messages("teacher")
+    values = spec.seed, spec.mix, model, spec.measured, prompts.fixed_messages("teacher")
     return Part(folder / name, source_key(_MODEL_SOURCES, values), partial(_make_teacher, spec, steps))
 
 
-def _make_student(student: Student, folder: Path, bar_position: int) -> dict[str, Any]:
+def _make_student(student: Student, measured: int, folder: Path, bar_position: int) -> dict[str, Any]:
     models.teach_student(student, folder, bar_position=bar_position)
-    return {"start": measure.measure_student(student, folder, bar_position=bar_position)}
+    return {"start": measure.measure_student(student, folder, problems=measured, bar_position=bar_position)}
 
 
 def _make_teacher(spec: TeachingWorldSpec, steps: int, folder: Path, bar_position: int) -> dict[str, Any]:

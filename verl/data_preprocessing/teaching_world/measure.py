@@ -28,26 +28,16 @@ from verl.teaching.templates import Messages
 
 TEMPERATURE = 0.7
 """At which students are asked, as in a run."""
-PROBLEMS, PROBLEMS_UNDER_ADVICE = 256, 128
-"""Held-out problems without advice, and with each sentence; half of them sums."""
 _ANSWER_TOKENS, _PLAN_TOKENS, _TEACHER_TOKENS = 32, 50, 64
 
 Shares = dict[str, float]
 
 
-def measure_student(
-    student: Student,
-    folder: Path,
-    *,
-    problems: int = PROBLEMS,
-    under_advice: int = PROBLEMS_UNDER_ADVICE,
-    bar_position: int = 0,
-) -> dict[str, Any]:
+def measure_student(student: Student, folder: Path, *, problems: int, bar_position: int = 0) -> dict[str, Any]:
     """Solve rates of a student, by kind of problem, beside those that follow from its habits.
 
     Args:
-        problems: asked without advice, and for a plan.
-        under_advice: asked with each sentence.
+        problems: asked without advice, and for a plan; half of them with each sentence.
         bar_position: line of the terminal for the progress bar.
 
     Returns:
@@ -55,8 +45,8 @@ def measure_student(
         result with and without a working, and `plan_shows_habit`: the share of the plans that do.
     """
     ask = _asker(folder)
-    held_out = [problem(seed=STUDENTS_SEED, split="val", index=index) for index in range(max(problems, under_advice))]
-    alone, advised = held_out[:problems], held_out[:under_advice]
+    alone = [problem(seed=STUDENTS_SEED, split="val", index=index) for index in range(problems)]
+    advised = alone[: problems // 2]
     prompt = prompts.templates()
 
     def solved(items: Sequence[Problem], messages: Sequence[Messages]) -> Shares:
@@ -94,7 +84,7 @@ def measure_student(
     }
 
 
-def measure_teacher(spec: TeachingWorldSpec, folder: Path, *, problems: int = PROBLEMS) -> dict[str, float | Shares]:
+def measure_teacher(spec: TeachingWorldSpec, folder: Path) -> dict[str, float | Shares]:
     """What a teacher writes to the students that it is trained with, at temperature 1.
 
     Returns:
@@ -102,7 +92,7 @@ def measure_teacher(spec: TeachingWorldSpec, folder: Path, *, problems: int = PR
         the right one; `diagnosis`, the share that says what the plan shows; `offtask` accuracy.
     """
     ask = _asker(folder)
-    held_out = [problem(seed=spec.seed, split="val", index=index) for index in range(problems)]
+    held_out = [problem(seed=spec.seed, split="val", index=index) for index in range(spec.measured)]
     rng, prompt = random.Random(f"measure/{spec.seed}"), prompts.templates()
     plans = [plan(STUDENTS[TRAINED_WITH[i // 2 % 2]], kind_of(one), rng) for i, one in enumerate(held_out)]
     messages = [
@@ -127,7 +117,7 @@ def measure_teacher(spec: TeachingWorldSpec, folder: Path, *, problems: int = PR
     said = ask([prompt.baseline(question) for question, _ in asked], _ANSWER_TOKENS, 0.0)
     answers = [extract_answer(text, AnswerRules()).text for text in said]
     return {
-        "states": {state: round(number / problems, 4) for state, number in sorted(states.items())},
+        "states": {state: round(number / spec.measured, 4) for state, number in sorted(states.items())},
         "sentences": mean(advice.known(teaching.text) is not None for teaching in teachings),
         "tells": mean("=" in teaching.text for teaching in teachings),
         "leaks": mean(leaks),

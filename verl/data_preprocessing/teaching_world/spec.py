@@ -71,6 +71,8 @@ class TeachingWorldSpec:
     """The base teacher."""
     warm_steps: int = 700
     """Steps of a teacher that is taught beyond the warm-up in one go (`teacher_warm`)."""
+    measured: int = 256
+    """Held-out problems that students and teachers are measured on; half as many under each sentence."""
     students: Sequence[Student] = tuple(STUDENTS.values())
     """Frozen students, the same for all seeds."""
 
@@ -93,5 +95,6 @@ class TeachingWorldSpec:
             offtask_rows=8,
             teacher=hardly(self.teacher),
             warm_steps=_SHORT_STEPS,
+            measured=8,
             students=tuple(dataclasses.replace(one, model=hardly(one.model)) for one in self.students),
         )
