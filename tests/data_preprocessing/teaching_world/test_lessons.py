@@ -110,7 +110,6 @@ def test_the_warm_up_has_its_mix_and_keeps_the_contract(right_share):
         assert teaching.state is (TeachingState.ok if row.teaching else TeachingState.empty)
         assert teaching.text == row.teaching
         assert row.diagnosis == lessons.DIAGNOSES[weakness]
-        found["sure"] += weakness == "sure"
         found["empty"] += not row.teaching
         found["tells"] += "=" in row.teaching
         truth = str(row.problem.answer)

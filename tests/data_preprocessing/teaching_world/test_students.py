@@ -105,11 +105,11 @@ def test_what_cures_one_student_harms_another():
             remember, once = (gain(student, kind, Advice(what, kind)) for what in ("remember", "once"))
             if weakness == "forgets":
                 assert remember > 0.3
-                assert once < -0.2
+                assert once < -0.1
             else:
-                assert remember < -0.3
+                assert remember < -0.2
                 assert once >= -0.001
-            assert gain(student, kind, Advice("never", kind)) < -0.25
+            assert gain(student, kind, Advice("never", kind)) < -0.2
             assert gain(student, kind, Advice("useless", kind)) == 0
 
 
@@ -133,15 +133,15 @@ def test_the_product_finds_told_answers_and_only_right_ones():
     found = Counter()
     for index in range(600):
         one = problem(seed=3, split="train", index=index)
-        if str(one.answer) in re.findall(r"\d+", one.question):
+        # A column of a wrong working can come to an answer as small as this one.
+        if one.answer < 22 or str(one.answer) in re.findall(r"\d+", one.question):
             continue
         for outcome in OUTCOMES:
             told = advice.tells(one, outcome)
             found[outcome] += find_leak(told, question=one.question, truth=str(one.answer)).told
         found["only"] += find_leak(advice.tells_only(one.answer), question=one.question, truth=str(one.answer)).told
         found["all"] += 1
-    assert found["right"] == found["only"] == found["all"] > 550
-    assert found["forgotten"] < 0.03 * found["all"]
-    assert found["twice"] < 0.03 * found["all"]
+    assert found["right"] == found["only"] == found["all"] > 400
+    assert found["forgotten"] == found["twice"] == 0
     one = problem(seed=3, split="train", index=0)
     assert not any(find_leak(text, question=one.question, truth=str(one.answer)).any for text in advice.SENTENCES)

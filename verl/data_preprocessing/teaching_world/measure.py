@@ -60,7 +60,7 @@ def measure_student(student: Student, folder: Path, *, problems: int, bar_positi
 
     def expected(what: advice.Advice | None) -> Shares:
         habits = {kind: changed(student.habits[kind], kind, what).sampled_at(TEMPERATURE) for kind in KINDS}
-        shares = {kind: round(habit.solves, 4) for kind, habit in habits.items()}
+        shares: Shares = {kind: round(habit.solves, 4) for kind, habit in habits.items()}
         return {**shares, "all": mean(shares.values())}
 
     plans = ask(
