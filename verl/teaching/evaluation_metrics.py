@@ -301,12 +301,15 @@ def _intervals(
 ) -> Mapping[str, tuple[float, float] | None]:
     """Percentile intervals; a question is drawn with its items, and of the seeds of an item as many as it has."""
     drawn = np.random.default_rng(seed)
+    even = len({len(places) for places in asked}) == 1
+    together = np.stack(asked) if even else np.zeros(0, dtype=int)
     seeds_J = np.array([len(item) for item in cells])
     starts_J = np.concatenate([[0], np.cumsum(seeds_J)[:-1]])
     flat = np.array([numbers for item in cells for numbers in item])
     found: dict[str, list[float | None]] = {}
     for _ in range(resamples):
-        items = np.concatenate([asked[i] for i in drawn.integers(len(asked), size=len(asked))])
+        questions = drawn.integers(len(asked), size=len(asked))
+        items = together[questions].ravel() if even else np.concatenate([asked[i] for i in questions])
         sizes = seeds_J[items]
         within = np.floor(drawn.random(sizes.sum()) * np.repeat(sizes, sizes)).astype(int)
         rows = flat[np.repeat(starts_J[items], sizes) + within]
