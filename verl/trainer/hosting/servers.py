@@ -101,8 +101,8 @@ def command(options: Options, model: str, port: int, share: float) -> list[str]:
 def environment(options: Options, index: int) -> tuple[dict[str, str], float]:
     """The environment of server `index`, and its share of a GPU's memory: servers spread over the GPUs in turn."""
     if options.gpus is not None:
-        visible = {"CUDA_VISIBLE_DEVICES": ",".join(options.gpus)}
-        return dict(os.environ) | visible, options.gpu_memory_utilization or 0.9
+        own = {"CUDA_VISIBLE_DEVICES": ",".join(options.gpus)}
+        return dict(os.environ) | own, options.gpu_memory_utilization or 0.9
     import torch
 
     count = torch.cuda.device_count()

@@ -22,18 +22,34 @@ def main(launcher: Launcher, arguments: Sequence[str]) -> int:
     try:
         request = parse(launcher, arguments)
         plan = make_plan(request)
-        if request.dry_run:
-            _show(plan)
-            return 0
-        for note in plan.notes:
-            _say(note)
-        running.raising()
-        return running.carry_out(plan, _say)
     except UsageError as error:
         print(f"error: {error}\n\n{usage(launcher)}", end="", file=sys.stderr)
         return 2
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    if request.dry_run:
+        _show(plan)
+        return 0
+    return start(plan)
+
+
+def start(plan: Plan) -> int:
+    """Carries a plan out; the exit code as that of `main`."""
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    for note in plan.notes:
+        say(note)
+    running.raising()
+    try:
+        return running.carry_out(plan, say)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error.filename or plan.folder} cannot be used ({error.strerror})", file=sys.stderr)
         return 2
     except running.HostingError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -44,10 +60,6 @@ def main(launcher: Launcher, arguments: Sequence[str]) -> int:
     except running.Stopped as stopped:
         print(f"stopped by {stopped}; what was started has ended", file=sys.stderr)
         return 128 + stopped.number
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 def _show(plan: Plan) -> None:

@@ -42,7 +42,7 @@ def rows_of(
     """The rows of a data set.
 
     Args:
-        named: what the user or the run file names: parquet files, a folder of them, one file of JSON lines, one hub name.
+        named: parquet files, a folder of them, one file of JSON lines, or one name of the hub.
         data_format: how its columns are read; the config's `data.format`.
         rows: what they are for, `Phase.rows`.
         data: folder of prepared sets.

@@ -31,9 +31,11 @@ from verl.trainer.launchers.steps import Step
 from verl.trainer.launchers.students import NODES, Hosting, servers, students_of, told
 from verl.trainer.launchers.values import hydra_value, quoted
 from verl.trainer.launchers.world import World, warm_teacher
-from verl.trainer.run.launch import AT_END
 
 STUDENT_NODES = tuple(f"{node}=" for node in NODES)
+AT_END = "CLASSMATE_COT_AT_END"
+"""`verl.trainer.run.launch.AT_END`, whose import takes seconds."""
+
 N_PROMPTS, N_ROLLOUTS = "data.train_batch_size", "actor_rollout_ref.rollout.n"
 
 

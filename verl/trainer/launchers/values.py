@@ -110,7 +110,7 @@ def quoted(text: str) -> str:
     except hydra.errors.HydraException:
         same = False
     # In a list or a mapping a comma or a colon would end it.
-    if same and not re.search(r"[,:\[\]{}()]", text.replace("://", "")):
+    if same and not re.search(r"[\\,:\[\]{}()]", text.replace("://", "")):
         return text
     escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
     return f"'{escaped}'"

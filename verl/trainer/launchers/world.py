@@ -16,7 +16,7 @@ from typing import Any
 
 from verl.classmate.errors import ConfigError
 from verl.trainer.launchers.datasets import Rows, prepared
-from verl.trainer.launchers.folders import PRE_RL_MODEL, weights_in
+from verl.trainer.launchers.folders import weights_in
 from verl.trainer.launchers.phases import Phase
 from verl.trainer.launchers.steps import Step
 from verl.trainer.launchers.values import hydra_value
