@@ -7,17 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from tests.trainer.launchers.primaries import DOCUMENTED
+from verl.classmate.algorithm_config import algorithm_from_mapping
+from verl.classmate.config import from_mapping
+from verl.classmate.typed import parse
+from verl.teaching.reward_config import RCL_PRESETS, TEACHING_REWARD_NODE, RclShape, TeachingRewardConfig
 from verl.trainer.launchers.__main__ import main
 from verl.trainer.launchers.arguments import Launcher
 from verl.trainer.launchers.phases import PHASES
 from verl.trainer.launchers.plan import AT_END
 from verl.trainer.launchers.run_files import CONFIGS, ROOT, find, phase_of
 from verl.trainer.run import launch
+from verl.trainer.run.choices import Machine
 from verl.trainer.run.command_line import compose, prepare_overrides
+from verl.trainer.run.unset import fill_in
+from verl.utils.config import omega_conf_to_dataclass
 
 RUN_FILES = sorted(path.stem for path in (CONFIGS / "run").glob("*.yaml"))
 ACTOR = "actor_rollout_ref.actor"
@@ -91,15 +97,43 @@ def test_every_run_file_composes_and_resolves(name: str, hardware: str, clean: P
     flags = [f"--config-name={phase.config}", f"--config-dir={CONFIGS}", f"+run={name}", f"hardware={hardware}"]
     config = compose(phase.config, prepare_overrides(flags))
     assert config is not None
-    plain = yaml.safe_load((CONFIGS / "run" / f"{name}.yaml").read_text())
-    plain.pop("defaults")
-    flat = OmegaConf.create(plain)
-    for key in _leaves(plain):
-        assert value(config, key) == value(OmegaConf.merge(config, flat), key), key
-    if phase.family == "rl":
-        assert value(config, "algorithm.norm_adv_by_std_in_grpo") is False
-        assert value(config, "rcl.students")
+    written = OmegaConf.load(CONFIGS / "run" / f"{name}.yaml")
+    assert isinstance(written, DictConfig)
+    del written["defaults"]
+    merged = OmegaConf.merge(config, written)
+    for key in _leaves(OmegaConf.to_container(written)):
+        assert value(config, key) == value(merged, key), key
     assert value(config, "data.seed") == 42
+    if phase.family == "rl":
+        _build_rl(config)
+    else:
+        assert value(config, "model.path") == value(config, "launch.model")
+        assert omega_conf_to_dataclass(config.optim).lr == value(config, "optim.lr")
+        assert omega_conf_to_dataclass(config.engine).strategy
+
+
+def _build_rl(config: DictConfig) -> None:
+    assert value(config, "algorithm.norm_adv_by_std_in_grpo") is False
+    algorithm_from_mapping(value(config, "algorithm"))
+    reward = from_mapping(value(config, "reward_model"))
+    assert [one.model for one in reward.classmates] == [one["model"] for one in value(config, "rcl.students")]
+    built = parse(TeachingRewardConfig, value(config, TEACHING_REWARD_NODE), TEACHING_REWARD_NODE)
+    assert built.kind == value(config, "rcl.reward.kind")
+    fill_in(config, Machine(gpus=8, gpu_gib=80))
+    assert omega_conf_to_dataclass(config.actor_rollout_ref.rollout).n == value(config, "actor_rollout_ref.rollout.n")
+    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    assert actor.optim.lr == value(config, f"{ACTOR}.optim.lr")
+
+
+def test_a_changed_value_changes_what_is_built(clean: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def shape(*typed: str) -> RclShape:
+        node = value(shown(capsys, *RCL, *typed).config(), TEACHING_REWARD_NODE)
+        return parse(TeachingRewardConfig, node, TEACHING_REWARD_NODE).shape
+
+    assert shape() == RCL_PRESETS["rcl_readme"]
+    assert shape("reward=released") == RCL_PRESETS["released"]
+    assert shape("reward=rcl", "degradation_penalty=3").degradation_penalty == 3
+    assert shape("efficiency_weight=0.25").efficiency_weight == 0.25
 
 
 def _leaves(node: dict[str, Any], prefix: str = "") -> list[str]:
@@ -305,7 +339,7 @@ def test_data_sets_are_files_or_are_prepared(clean: Path, capsys: pytest.Capture
     assert value(found.config(), "data.train_files") == "my rows/train.parquet"
     assert value(found.config(), "data.val_files") == "my rows/test.parquet"
     assert "before: " not in found.before
-    found = shown(capsys, "plain", "2", "teacher_sft", "dataset_id_or_path=[a=1.parquet,'b c.parquet']")
+    found = shown(capsys, "plain", "2", "teacher_sft", "dataset_id_or_path=['a=1.parquet','b c.parquet']")
     assert value(found.config(), "data.train_files") == ["a=1.parquet", "b c.parquet"]
     found = shown(capsys, "plain", "2", "teacher_sft", "dataset_id_or_path=rows.jsonl", "data=teacher_custom")
     assert f"--dataset {clean}/rows.jsonl --format custom --rows teacher_sft" in found.before
