@@ -122,6 +122,8 @@ def row_numbers(row: ScoredRow) -> dict[str, float]:
     for m in range(row.scores.scores_VMS.shape[1]):
         numbers |= {f"classmate_{m}_{name}": number(row, m) for name, number in NUMBERS_OF_CLASSMATE.items()}
     counts = Counter(row.scores.outcomes)
+    if row.method is not None:
+        numbers |= row.method.numbers
     return numbers | {_outcome(outcome): float(counts[outcome]) for outcome in Outcome}
 
 

@@ -88,6 +88,9 @@ class RowRecord:
     """(K,) of each segment of the CoT."""
     follows_hint: float | None
     """1 or 0 for an answer to a row with a wrong hint."""
+    teaching: Mapping[str, Any] | None = None
+    """Of a teacher's row: the lesson, the teaching, what each student made of it, the reward by term
+    (`verl.teaching.taught`)."""
     has_advantage: bool = False
     """Whether the next three say anything: not before they are computed, nor in validation."""
     advantage: float | None = None
@@ -124,6 +127,7 @@ class RowRecord:
             consistency_reward=_number(scores.known_consistency),
             segment_rewards=tuple(_number(reward) for reward in scores.segment_rewards_K),
             follows_hint=_number(scored.follows_hint),
+            teaching=None if scored.method is None else scored.method.record,
         )
 
     @property
@@ -166,6 +170,7 @@ class RowRecord:
             **{name: getattr(self, name) for name in REWARDS},
             "segment_rewards": list(self.segment_rewards),
             "follows_hint": self.follows_hint,
+            **({} if self.teaching is None else {"teaching": self.teaching, "lesson": answer.lesson}),
             "response_tokens": len(answer.response_ids),
             "handed_over_tokens": self.handed_over_tokens,
             # What `verl.evaluation.replay` needs to do it all again.
@@ -267,7 +272,7 @@ _OWN_KEYS = ("response", "cot", "cot_kind", "kept_cot", "keep_rate", "handed_ove
 _ROW_KEYS = {name: name for name in (*_OWN_KEYS, *REWARDS, "segment_rewards", "follows_hint")}
 _ADVANTAGE_KEYS = {name: name for name in ("advantage", "advantage_on_cot", "advantage_on_segments")}
 _TASK_KEYS = {name: name for name in ("question", "data_source", "reward_model", "extra_info")}
-_ANSWER_KEYS = {name: name for name in ("messages", "response_ids", "uid", "step", "rollout", "partner", "turns")} | {
+_ANSWER_KEYS = {name: name for name in ("messages", "response_ids", "uid", "step", "rollout", "partner", "turns", "lesson")} | {
     "prompt_ids": "prompt_end_ids"
 }
 _VERDICT_KEYS = {"outcome": "main_outcome", "score": "main_score", "error": "main_error", "judge": "judge"}
@@ -289,8 +294,8 @@ def _row(content: Mapping[str, Any]) -> RowRecord:
     return read_back(
         RowRecord,
         content,
-        {**_ROW_KEYS, **(_ADVANTAGE_KEYS if has_advantage else {})},
-        optional=("advantage_on_segments",),
+        {**_ROW_KEYS, "teaching": "teaching", **(_ADVANTAGE_KEYS if has_advantage else {})},
+        optional=("advantage_on_segments", "teaching"),
         answer=_answer(content),
         transcript=checked(str | None, content.get("transcript"), "transcript"),
         main=read_back(Verdict, content, _VERDICT_KEYS, optional=("judge",)),
@@ -322,7 +327,7 @@ def _answer(content: Mapping[str, Any]) -> Answer:
     if "index" not in task.extra_info:
         raise mismatch("extra_info", dict(task.extra_info), "an object with the key index")
     answer = read_back(
-        Answer, content, _ANSWER_KEYS, optional=("turns",), task=task, validate=content.get("uid") is None
+        Answer, content, _ANSWER_KEYS, optional=("turns", "lesson"), task=task, validate=content.get("uid") is None
     )
     for key, ids in (("prompt_end_ids", answer.prompt_ids), ("response_ids", answer.response_ids)):
         if ids and not 0 <= min(ids) <= max(ids) < _TOKEN_IDS:

@@ -72,6 +72,8 @@ class Answer:
     """Validation rows are sampled with the validation's settings."""
     partner: Task | None = None
     """The other question, which the classmates answer (`help_other_*`)."""
+    lesson: str | None = None
+    """What a teacher was told of its students before it wrote, as text (`verl.teaching.lesson`); None in other runs."""
     turns: tuple[tuple[int, int], ...] = ()
     """First token, and one past the last, of each turn that the policy wrote into a response in which others (tools)
     wrote as well; empty: it wrote all of it, in one turn."""
@@ -314,6 +316,18 @@ class UnseenScores:
     """1 where the engine cut such an answer for its length, else 0."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class MethodPart:
+    """What a method beside the classmates' (teaching) keeps of its row."""
+
+    record: Mapping[str, Any]
+    """For the dump, under `teaching`."""
+    numbers: Mapping[str, float]
+    """Logged beside the others, the same in every row of a run; NaN: the row has none."""
+    fields: Mapping[str, float]
+    """What the advantage needs beside the rewards."""
+
+
 # Without a representation: `asyncio.run` makes one of what it returns, which took longer than scoring.
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ScoredRow:
@@ -333,6 +347,8 @@ class ScoredRow:
     """Their numbers; None where there are none."""
     follows_hint: float | None = None
     """1 or 0 for an answer to a row with a wrong hint, NaN for every other row; None: not looked at."""
+    method: MethodPart | None = None
+    """Of another method than classmates'."""
 
     @property
     def mask(self) -> np.ndarray:

@@ -27,10 +27,14 @@ from verl.classmate.outcome import SEEN_BY_VERIFIER, Outcome
 from verl.classmate.record import RowRecord
 from verl.classmate.row import Asked, ReadRow, ScoredRow
 from verl.evaluation.dump import Dump
+from verl.teaching.config import this_teaching
+from verl.teaching.taught import GATE_FIELDS
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
+from verl.trainer.ppo.advantage.outcome_gate import taught_inputs
 from verl.trainer.ppo.advantage.rows import with_advantage
 from verl.utils import hf_tokenizer
 from verl.utils.fs import copy_to_local
+from verl.workers.pipelines import pipeline_of
 from verl.workers.row_pipeline import RowPipeline
 from verl.workers.rows.asking import Asks
 from verl.workers.rows.tensors import advantage_fields
@@ -147,7 +151,7 @@ class _Nobody(Asks):
     async def sample(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise AssertionError("a replay asks nobody")
 
-    log_probs = sample
+    log_probs = complete = sample
 
 
 def _pipeline(config: DictConfig) -> RowPipeline:
@@ -160,7 +164,7 @@ def _pipeline(config: DictConfig) -> RowPipeline:
         if model.get("custom_chat_template") is not None:
             # In self-play the policy is asked as a classmate.
             tokenizer.chat_template = model.custom_chat_template
-        return RowPipeline.build(config, tokenizer, _Nobody())
+        return pipeline_of(config, tokenizer, _Nobody())
     except ConfigError:
         raise
     except (OSError, ValueError, RuntimeError, AttributeError) as error:
@@ -194,8 +198,6 @@ async def score_again(pipeline: RowPipeline, record: RowRecord, *, rescore: bool
 
 def _asked(pipeline: RowPipeline, read: ReadRow, m: int, record: RowRecord, rescore: bool) -> Asked:
     """What reader m is asked now, and what it answered then."""
-    built = pipeline.asker.prompts_of(read, m)
-    fits = all(prompt.ids is not None for prompt in built)
     kind, number = (record.asked, m) if m < pipeline.classmates else (record.unseen, m - pipeline.classmates)
     then = kind[number].continuations if number < len(kind) else ()
     continuations = []
@@ -205,8 +207,7 @@ def _asked(pipeline: RowPipeline, read: ReadRow, m: int, record: RowRecord, resc
         if rescore and item.outcome in SEEN_BY_VERIFIER:
             item = replace(item, outcome=Outcome.ok, score=None, consistency=None, error=None, judge=None)
         continuations.append(item)
-    texts = tuple(prompt.text if fits else None for prompt in built) or (None,)
-    return pipeline.asker.said(m, texts, tuple(continuations))
+    return pipeline.asker.said(m, pipeline.shown(read, m), tuple(continuations))
 
 
 def _unknown_advantages(config: DictConfig, advantage: AdvantageConfig) -> str | None:
@@ -233,12 +234,15 @@ def _with_advantages(
             response_mask_R[first:end] = 1
         fields.append(advantage_fields(row) | {"response_mask": response_mask_R})
     columns = {}
-    for name in row_fields(advantage):
+    teaching = this_teaching(config)
+    for name in (*row_fields(advantage), *(GATE_FIELDS if teaching is not None else ())):
         values = [row[name] for row in fields]
         pads = values[0].ndim == 1 and name != "segment_rewards"
         columns[name] = torch.nn.utils.rnn.pad_sequence(values, batch_first=True) if pads else torch.stack(values)
     uids = np.array([answer.uid for answer in answers], dtype=object)
     inputs = inputs_from_rows(columns, uids, torch.zeros(len(fields), dtype=torch.bool), advantage)
+    if teaching is not None:
+        inputs, _ = taught_inputs(inputs, columns, teaching)
     advantages_BR = compute_advantage(inputs, advantage, config.algorithm).advantages_BR
     names = ["classmate_mask", *(["classmate_segments"] if advantage.per_segment else [])]
     return [

@@ -20,6 +20,7 @@ from verl.classmate.aliases import resolve_aliases
 from verl.classmate.config import ClassmateRewardModelConfig, this_run
 from verl.classmate.errors import ConfigError
 from verl.classmate.typed import dotted_names
+from verl.teaching.reward_config import TEACHING_REWARD_NODE
 from verl.trainer.run.recorded_config import flatten
 
 _REWARD = "reward_model.classmate_cot_reward_configs"
@@ -119,6 +120,8 @@ def _check(key: str, config: DictConfig) -> None:
     ):
         return
     if allowed:
+        return
+    if _below(key, TEACHING_REWARD_NODE) and "rcl" in config:
         return
     if key.startswith("algorithm.") and not _below(key, "algorithm.rollout_correction"):
         _check_algorithm(key.removeprefix("algorithm."), config)

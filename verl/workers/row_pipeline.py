@@ -186,6 +186,12 @@ class RowPipeline:
         """Shows reader m every view, S times each; or only says what it would have been shown, if not `needed`."""
         return await self.asker.ask(row, m, excluded=excluded, needed=needed)
 
+    def shown(self, row: ReadRow, m: int) -> tuple[str | None, ...]:
+        """What reader m is shown of a row, view by view, as text; None where it does not fit."""
+        built = self.asker.prompts_of(row, m)
+        fits = all(prompt.ids is not None for prompt in built)
+        return tuple(prompt.text if fits else None for prompt in built) or (None,)
+
     async def score(self, row: ReadRow, asked: Sequence[Asked], *, main: Verdict | None = None) -> ScoredRow:
         """Scores the main output and every answer, and makes the rewards.
 

@@ -19,6 +19,7 @@ from verl.classmate.config import ClassmateRewardModelConfig, this_run
 from verl.classmate.seeds import request_seed
 from verl.classmate.views import derangement
 from verl.experimental.agent_loop.row_loop import plain
+from verl.experimental.agent_loop.row_reading import LESSON
 from verl.experimental.agent_loop.row_worker import ClassmateAgentLoopWorker
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.utils import tensordict_utils as tu
@@ -36,6 +37,13 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
     read_beside: bool = False
     """Whether training rows are read while the trainer goes on, which later asks for `rewards`; set by the trainer."""
 
+    lessons_first: Callable[[TensorDict], list[str]] | None = None
+    """Where a teacher's students take turns with it: asks for a batch's lessons before the teacher writes; set by the
+    trainer."""
+
+    steps_per_epoch: int = 1
+    """Of training; set by the trainer."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(ClassmateAgentLoopWorker)
@@ -49,7 +57,10 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
         tu.assign_non_tensor_data(prompts, "excluded_classmates", tuple(sorted(self.excluded_classmates())))
         tu.assign_non_tensor_data(prompts, "read_later", self.read_later[validate])
         tu.assign_non_tensor_data(prompts, "read_beside", self.read_beside and not validate)
+        tu.assign_non_tensor_data(prompts, "epoch", epoch_of(int(prompts["global_steps"]), self.steps_per_epoch))
         prompts["partner"] = NonTensorStack(*partners(prompts, self._reward, validate=validate))
+        if self.lessons_first is not None and self.read_later[validate]:
+            prompts[LESSON] = NonTensorStack(*self.lessons_first(prompts))
         super().generate_sequences(prompts)
 
     def rewards(self) -> dict[str, dict[str, Any]]:
@@ -72,6 +83,11 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
             ray.get(ready)
         except ray.exceptions.RayActorError as error:
             raise RuntimeError("a process that makes rows died; logs/ray of the run folder says why") from error
+
+
+def epoch_of(step: int, steps_per_epoch: int) -> int:
+    """The epoch of a step, both counted by the trainer: steps from 1, epochs from 0."""
+    return max(0, step - 1) // max(1, steps_per_epoch)
 
 
 def partners(prompts: TensorDict, reward: ClassmateRewardModelConfig, *, validate: bool) -> list[str]:

@@ -23,8 +23,9 @@ from verl.utils.read_once import ReadOnce
 from verl.workers.classmates.shared_draws import drawn_once
 from verl.workers.row_pipeline import RowPipeline
 
-SINGLE_TURN = ("classmate_cot", "single_turn_agent")
-"""Names under which a row goes through our own loop; what loops of other names have made is read when they end."""
+SINGLE_TURN = ("classmate_cot", "rcl_teacher", "single_turn_agent")
+"""Names under which a row goes through the run's own loop (`own_loop`); what loops of other names have made is read
+when they end."""
 
 
 class ClassmateAgentLoop(SingleTurnAgentLoop):
@@ -69,10 +70,14 @@ class ClassmateAgentLoop(SingleTurnAgentLoop):
             sampling_params: upstream's, to which the row's seed is added for engines that are to draw from it.
             kwargs: dataset columns, `session_id`, `global_steps`, and the columns that our manager adds.
         """
-        output = await super().run(self.seeded(sampling_params, kwargs), **kwargs)
+        output = await self.turn(self.seeded(sampling_params, kwargs), kwargs)
         if kwargs["read_beside"]:
             return output
         return await read_by_classmates(self.pipeline, output, kwargs)
+
+    async def turn(self, sampling_params: dict[str, Any], columns: Mapping[str, Any]) -> AgentLoopOutput:
+        """What the policy writes: one turn, upstream's."""
+        return await super().run(sampling_params, **columns)
 
 
 def registered_loops(config_path: str | None) -> dict[str, Any]:

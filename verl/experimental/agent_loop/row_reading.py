@@ -22,11 +22,15 @@ from verl.classmate.record import RowRecord, asked_to_json
 from verl.classmate.row import Answer, ScoredRow, Task
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.workers.classmates.client import ClassmateClient
+from verl.workers.pipelines import pipeline_of
 from verl.workers.row_pipeline import RowPipeline
 from verl.workers.rows.tensors import advantage_fields
 
 ASKED_EARLY = "asked_early"
 """Key of a row's extra fields: what was asked where the row was made, if others read it later; by reader's number."""
+
+LESSON = "lesson"
+"""Key of a row's extra fields: what a teacher was told of its students, until the row is scored."""
 
 RESPONDED_AT = "responded_at"
 """Key of a row's extra fields: when the policy had answered."""
@@ -62,9 +66,9 @@ def reward_fields(scored: ScoredRow, extra_fields: Mapping[str, Any], tokens: in
     """
     scores_R = torch.zeros(tokens)
     scores_R[-1] = scored.scores.final_reward if scored.scores.main_valid else 0.0
-    return {"rm_scores": scores_R, "extra_fields": {**extra_fields, **scored_extra_fields(scored)}} | advantage_fields(
-        scored
-    )
+    kept = {name: value for name, value in extra_fields.items() if name != LESSON}
+    fields = {"rm_scores": scores_R, "extra_fields": {**kept, **scored_extra_fields(scored)}}
+    return fields | advantage_fields(scored)
 
 
 def row_pipeline(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowPipeline:
@@ -83,7 +87,7 @@ def row_pipeline(config: DictConfig, tokenizer: Any, policy: Any = None) -> RowP
         policy=policy,
         policy_engine=run.policy_engine,
     )
-    return RowPipeline.build(config, tokenizer, client)
+    return pipeline_of(config, tokenizer, client)
 
 
 async def read_by_classmates(
@@ -97,7 +101,8 @@ async def read_by_classmates(
         columns: the row's, with those that our manager adds.
     """
     output.extra_fields[RESPONDED_AT] = time.time()
-    answer = answer_of(output.prompt_ids, output.response_ids, output.response_mask, columns)
+    lesson = output.extra_fields.get(LESSON)
+    answer = answer_of(output.prompt_ids, output.response_ids, output.response_mask, columns, lesson)
     excluded = frozenset(columns["excluded_classmates"])
     if columns["read_later"]:
         row = pipeline.read(answer)
@@ -108,7 +113,8 @@ async def read_by_classmates(
         return output
     scored = await pipeline.run(answer, excluded=excluded)
     fields = {name: getattr(output, name) for name in AgentLoopOutput.model_fields}
-    fields["extra_fields"] = output.extra_fields | scored_extra_fields(scored)
+    kept = {name: value for name, value in output.extra_fields.items() if name != LESSON}
+    fields["extra_fields"] = kept | scored_extra_fields(scored)
     fields["reward_score"] = scored.scores.final_reward if scored.scores.main_valid else 0.0
     return ClassmateAgentLoopOutput(**fields, scored=scored)
 
@@ -127,9 +133,21 @@ def turns_of(response_mask: Sequence[int]) -> tuple[tuple[int, int], ...]:
 
 
 def answer_of(
-    prompt_ids: Sequence[int], response_ids: Sequence[int], response_mask: Sequence[int], columns: Mapping[str, Any]
+    prompt_ids: Sequence[int],
+    response_ids: Sequence[int],
+    response_mask: Sequence[int],
+    columns: Mapping[str, Any],
+    lesson: str | None = None,
 ) -> Answer:
-    """What the policy wrote, from tokens and the columns of upstream's row."""
+    """What the policy wrote, from tokens and the columns of upstream's row.
+
+    Args:
+        prompt_ids: what it was asked.
+        response_ids: (R,) what it wrote.
+        response_mask: (R,) 1 on what the policy wrote, 0 on what tools did.
+        columns: the row's.
+        lesson: of a teacher's row.
+    """
     validate = bool(columns["is_validate"])
     return Answer(
         turns=turns_of(response_mask),
@@ -147,4 +165,5 @@ def answer_of(
         rollout=int(columns["session_id"]),
         validate=validate,
         partner=Task.from_json(columns["partner"]),
+        lesson=lesson,
     )

@@ -16,8 +16,10 @@ from verl.classmate import templates
 from verl.classmate.config import this_run
 from verl.classmate.errors import ConfigError
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap, _agent_loop_registry
+from verl.experimental.agent_loop.own_loop import own_loop
 from verl.experimental.agent_loop.row_loop import SINGLE_TURN, ClassmateAgentLoop
 from verl.experimental.agent_loop.row_reading import (
+    LESSON,
     RESPONDED_AT,
     answer_of,
     read_by_classmates,
@@ -43,7 +45,7 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         self.tokenizer: Any = templates.for_run(
             self.tokenizer, date=settings.chat_date, system_as_user=settings.system_as_user
         )
-        self._agent_loop = ClassmateAgentLoop(
+        self._agent_loop = own_loop(self.config)(
             pipeline=row_pipeline(self.config, self.tokenizer, self.llm_client),
             trainer_config=DictConfigWrap(config=self.config),
             server_manager=self.llm_client,
@@ -145,7 +147,8 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         await super()._agent_loop_postprocess(output, validate, **kwargs)
 
     async def _reward_fields(self, output: AgentLoopOutput, columns: Mapping[str, Any]) -> dict[str, Any]:
-        answer = answer_of(output.prompt_ids, output.response_ids, output.response_mask, columns)
+        lesson = output.extra_fields.get(LESSON)
+        answer = answer_of(output.prompt_ids, output.response_ids, output.response_mask, columns, lesson)
         scored = await self._agent_loop.pipeline.run(answer, excluded=frozenset(columns["excluded_classmates"]))
         return reward_fields(scored, output.extra_fields, len(output.response_ids))
 

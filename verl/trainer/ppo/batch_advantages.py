@@ -17,15 +17,24 @@ from tensordict import TensorDict
 
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.protocol import DataProto
+from verl.teaching.config import TeachingConfig, this_teaching
+from verl.teaching.taught import GATE_FIELDS
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
+from verl.trainer.ppo.advantage.outcome_gate import taught_inputs
 from verl.trainer.ppo.advantage.rows import Greedy
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.workers.utils.padding import response_to_nested
 
 
-def needed_fields(config: AdvantageConfig) -> list[str]:
-    """Fields of a row that `batch_advantages` reads; not every run has all log-probs."""
-    return ["uid", "rm_scores", "rollout_log_probs", "old_log_probs", *row_fields(config)]
+def needed_fields(config: AdvantageConfig, teaching: TeachingConfig | None = None) -> list[str]:
+    """Fields of a row that `batch_advantages` reads; not every run has all log-probs.
+
+    Args:
+        config: options of the estimators.
+        teaching: the typed node `rcl` of a teacher's run.
+    """
+    gate = GATE_FIELDS if teaching is not None else ()
+    return ["uid", "rm_scores", "rollout_log_probs", "old_log_probs", *row_fields(config), *gate]
 
 
 def batch_advantages(
@@ -63,6 +72,10 @@ def batch_advantages(
 
     baselines = greedy if advantage.adv_estimator == "remax" else None
     inputs = inputs_from_rows(data.batch, uids, padding_B, advantage, greedy=baselines)
+    teaching = this_teaching(config)
+    if teaching is not None:
+        inputs, told = taught_inputs(inputs, data.batch, teaching)
+        metrics.update(told)
     result = compute_advantage(inputs, advantage, config.algorithm)
     metrics.update(result.metrics)
     data.batch["advantages"], data.batch["returns"] = result.advantages_BR, result.returns_BR

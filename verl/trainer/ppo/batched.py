@@ -13,17 +13,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import transfer_queue as tq
+from tensordict import NonTensorData, TensorDict
 from transfer_queue import KVBatchMeta
 
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.classmate.frozen import judge_name
 from verl.classmate.record import asked_from_json
 from verl.classmate.row import Answer, Asked, ReadRow, ScoredRow
-from verl.experimental.agent_loop.row_reading import ASKED_EARLY, answer_of, reward_fields
+from verl.experimental.agent_loop.row_reading import ASKED_EARLY, LESSON, answer_of, reward_fields
+from verl.teaching.lesson import Lesson, StudentLesson
 from verl.trainer.ppo.queue_rows import as_list
 from verl.workers.classmate_workers import ClassmateGroup
 from verl.workers.classmates.shared_draws import shared_draws
 from verl.workers.row_pipeline import RowPipeline
+from verl.workers.teaching_pipeline import TeachingPipeline
 
 _TOKENS = ("prompts", "responses", "response_mask")
 _COLUMNS = (
@@ -76,6 +79,7 @@ def reward_rows(
             responses[i].tolist(),
             masks[i].tolist(),
             {name: column[i] for name, column in columns.items()},
+            columns["extra_fields"][i].get(LESSON),
         )
         for i in range(len(responses))
     ]
@@ -87,6 +91,38 @@ def reward_rows(
     scored = asyncio.run(score_batch(pipeline, reward, classmates, answers, early, excluded))
     given = zip(scored, columns["extra_fields"], responses, strict=True)
     return [reward_fields(row, extra, len(response)) for row, extra, response in given]
+
+
+def lessons_of(
+    prompts: TensorDict, pipeline: TeachingPipeline, classmates: ClassmateGroup
+) -> list[str]:
+    """The lesson of each prompt of a batch, as text: what its students are and say before the teacher writes.
+
+    Args:
+        prompts: as they are handed out, with the columns that the agent loops' manager adds.
+        pipeline: of this process.
+        classmates: whose engines are woken in turn.
+    """
+    columns = [
+        {key: value.data if isinstance(value, NonTensorData) else value for key, value in prompts[i].items()}
+        for i in range(len(prompts))
+    ]
+    groups = [pipeline.group_of(one) for one in columns]
+
+    async def ask_all() -> list[dict[int, StudentLesson]]:
+        found: list[dict[int, StudentLesson]] = [{} for _ in columns]
+        for m in range(pipeline.readers):
+            chosen = [i for i, (_, readers) in enumerate(groups) if m in readers]
+            if not chosen:
+                continue
+            async with classmates.awake(pipeline.asker.name_of(m)):
+                with shared_draws():
+                    asked = (pipeline.student_lesson(groups[i][0], m, columns[i]) for i in chosen)
+                    for i, one in zip(chosen, await asyncio.gather(*asked), strict=True):
+                        found[i][m] = one
+        return found
+
+    return [Lesson(students=tuple(one[m] for m in sorted(one))).to_json() for one in asyncio.run(ask_all())]
 
 
 async def score_batch(

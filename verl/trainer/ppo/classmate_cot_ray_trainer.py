@@ -22,6 +22,7 @@ from transfer_queue import KVBatchMeta
 from verl.classmate.errors import ConfigError
 from verl.classmate.record import RowRecord
 from verl.experimental.agent_loop.row_reading import row_pipeline
+from verl.teaching.config import this_teaching
 from verl.trainer.ppo import batched, start_up
 from verl.trainer.ppo.advantage.rows import Greedy
 from verl.trainer.ppo.batch_advantages import batch_advantages, needed_fields
@@ -159,8 +160,16 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
             "teacher_client": self.get_teacher_client(),
             "reward_loop_worker_handles": None if self._passes.scored_later else self.get_reward_handles(),
         }
-        manager = start_up.start_agent_loops(self.config, clients, passes=self._passes, classmates=self.classmates)
+        manager = start_up.start_agent_loops(
+            self.config,
+            clients,
+            passes=self._passes,
+            classmates=self.classmates,
+            steps_per_epoch=self.steps_per_epoch,
+        )
         self._rows.wait_for_rows = manager.wait_for_rows
+        if this_teaching(self.config) is not None:
+            manager.lessons_first = self._lessons_first
         return manager
 
     def get_llm_client(self) -> LLMServerClient:
@@ -202,6 +211,14 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         self._fetched_prompts += len(batch)
         return batch
 
+    def _lessons_first(self, prompts: TensorDict) -> list[str]:
+        """What a teacher is told of students that take turns with it; it sleeps while they are asked."""
+        self.checkpoint_manager.sleep_replicas()
+        try:
+            return batched.lessons_of(prompts, self._row_pipeline, self.classmates)
+        finally:
+            self.checkpoint_manager.update_weights()
+
     def on_sample_end(self) -> None:
         self._recorder.rows_lost += self._lost.count(self.global_steps)
         super().on_sample_end()
@@ -237,7 +254,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
             with marked_timer("classmate_cot", self.timing_raw):
                 rewards = self.agent_loop_manager.rewards()
             put_rewards(batch, rewards)
-        fields = needed_fields(self.advantage_config)
+        fields = needed_fields(self.advantage_config, this_teaching(self.config))
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
         padding_B = torch.tensor([bool(tag.get("is_padding", False)) for tag in batch.tags])
         advantages = batch_advantages(rows, padding_B, self.config, self.advantage_config, self._greedy, metrics)

@@ -20,8 +20,9 @@ from tensordict import NonTensorData, TensorDict
 
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.experimental.agent_loop.agent_loop import ToolListWrap
-from verl.experimental.agent_loop.classmate_agent_loop import partners
-from verl.experimental.agent_loop.row_loop import SINGLE_TURN, ClassmateAgentLoop, registered_loops
+from verl.experimental.agent_loop.classmate_agent_loop import epoch_of, partners
+from verl.experimental.agent_loop.own_loop import own_loop
+from verl.experimental.agent_loop.row_loop import SINGLE_TURN, registered_loops
 from verl.experimental.agent_loop.row_reading import read_by_classmates
 from verl.experimental.agent_loop.row_worker import GREEDY_SESSION
 from verl.tools.tool_registry import load_all_tools
@@ -35,7 +36,13 @@ class RowMaker:
     """The policy's engine and the classmates', as one function from prompts to rows."""
 
     def __init__(
-        self, config: DictConfig, reward: ClassmateRewardModelConfig, parts: Mapping[str, Any], pipeline: RowPipeline
+        self,
+        config: DictConfig,
+        reward: ClassmateRewardModelConfig,
+        parts: Mapping[str, Any],
+        pipeline: RowPipeline,
+        *,
+        steps_per_epoch: int,
     ) -> None:
         """
         Args:
@@ -43,12 +50,14 @@ class RowMaker:
             reward: its node `reward_model`.
             parts: what upstream makes an agent loop of.
             pipeline: of this process.
+            steps_per_epoch: of training.
         """
         self._config = config
         self._reward = reward
         self._parts = parts
-        self._own = ClassmateAgentLoop(**parts, pipeline=pipeline)
+        self._own = own_loop(config)(**parts, pipeline=pipeline)
         self._own.loop = _OnTheSpot()
+        self._steps_per_epoch = steps_per_epoch
         self._others: dict[str, Any] = {}
 
     def make(self, prompts: TensorDict, *, step: int, validate: bool, greedy: bool) -> list[dict[str, Any]]:
@@ -71,6 +80,7 @@ class RowMaker:
                 key: value.data if isinstance(value, NonTensorData) else value for key, value in prompts[i].items()
             }
             columns |= {"is_validate": validate, "read_later": (), "read_beside": False}
+            columns["epoch"] = epoch_of(step, self._steps_per_epoch)
             columns |= {
                 "excluded_classmates": (),
                 "partner": partner_of[i],

@@ -21,6 +21,7 @@ from tensordict import TensorDict
 from verl.classmate.record import RowRecord
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.protocol import DataProto
+from verl.teaching.config import this_teaching
 from verl.trainer.ppo import start_up
 from verl.trainer.ppo.batch_advantages import batch_advantages, needed_fields
 from verl.trainer.ppo.classmate_cot_ray_trainer import ClassmateCoTRayPPOTrainer
@@ -47,7 +48,7 @@ from verl.workers.inprocess import (
     rollout_server,
     training_worker,
 )
-from verl.workers.row_pipeline import RowPipeline
+from verl.workers.pipelines import pipeline_of
 from verl.workers.utils.padding import response_from_nested
 
 
@@ -82,8 +83,10 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
             "data_config": DictConfigWrap(self.config.data),
             "hf_model_type": self.actor_rollout_wg.actor.model_config.hf_config.model_type,
         }
-        pipeline = RowPipeline.build(self.config, self.tokenizer, client)
-        self._row_maker = RowMaker(self.config, self.reward_config, loop_parts, pipeline)
+        pipeline = pipeline_of(self.config, self.tokenizer, client)
+        self._row_maker = RowMaker(
+            self.config, self.reward_config, loop_parts, pipeline, steps_per_epoch=self.steps_per_epoch
+        )
 
     def _load_models(self) -> None:
         """The policy as it is trained and as it answers, its frozen copy, the critic, and the classmates."""
@@ -224,7 +227,7 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
             metrics |= calculate_debug_metrics(DataProto(batch=batch.select(*names).to_padded_tensor()))
 
     def _add_advantages(self, batch: TensorDict, metrics: dict[str, Any]) -> None:
-        rows = batch.select(*(set(needed_fields(self.advantage_config)) & set(batch.keys())))
+        rows = batch.select(*(set(needed_fields(self.advantage_config, this_teaching(self.config))) & set(batch.keys())))
         padding_B = torch.zeros(len(batch), dtype=torch.bool)
         config, advantage = self.config, self.advantage_config
         batch.update(batch_advantages(rows, padding_B, config, advantage, self._greedy, metrics))

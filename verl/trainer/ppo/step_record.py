@@ -23,6 +23,7 @@ from verl.classmate.record import RowRecord
 from verl.trainer.ppo.advantage.rows import with_advantage
 from verl.trainer.ppo.queue_rows import LostRows
 from verl.trainer.ppo.start_up import OpenRun
+from verl.trainer.ppo.teaching_metrics import teaching_metrics
 from verl.trainer.run import checkpoints
 from verl.trainer.silent_classmates import SilenceWatch
 from verl.utils.checkpoint.lora import merge_saved
@@ -74,6 +75,7 @@ class StepRecorder:
         columns = [rows[name].unbind() for name in self._tensors]
         records = [with_advantage(record, *tensors) for record, *tensors in zip(records, *columns, strict=True)]
         metrics.update(step_metrics(infos))
+        metrics.update(teaching_metrics(records))
         metrics.update(main_model_lengths(metrics))
         metrics.update(judge_metrics(records))
         metrics["training/rows_lost"] = float(self.rows_lost)
@@ -124,6 +126,7 @@ class StepRecorder:
         metrics = validation_metrics(data_sources, columns, samples=n) | judge_metrics(
             records, prefix="judge/validation"
         )
+        metrics |= {f"validation/{name}": value for name, value in teaching_metrics(records).items()}
         metrics["validation/rows_lost"] = float(lost.count(step, validation=True))
         self._tell_judge_failures(records)
         return metrics

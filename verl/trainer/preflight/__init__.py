@@ -14,7 +14,9 @@ from typing import Any
 
 from verl.classmate.config import RunConfig
 from verl.classmate.errors import ConfigError
+from verl.classmate.reward_scale import RewardScale
 from verl.classmate.typed import PlainNode
+from verl.teaching.config import this_teaching
 from verl.trainer.preflight.agents import check_agents
 from verl.trainer.preflight.batches import check_batch_sizes, check_engine_settings, check_rows, check_sequence_parallel
 from verl.trainer.preflight.custom_reward import check_custom_scale, custom_scale
@@ -33,6 +35,7 @@ from verl.trainer.preflight.settings import (
     check_supported,
     check_with_verl,
 )
+from verl.trainer.preflight.teaching import check_teaching
 from verl.trainer.preflight.templates import check_templates, policy_tokenizer
 from verl.trainer.preflight.verifiers import check_ground_truths, check_lowest_scores, check_sandbox
 from verl.trainer.run.loggers import check_loggers
@@ -68,6 +71,9 @@ def quiet() -> Iterator[None]:
 def _check(config: Mapping[str, Any], run: RunConfig) -> None:
     reward = run.reward
     check_supported(config, run)
+    teaching = this_teaching(config)
+    if teaching is not None:
+        check_teaching(config, run, teaching)
     if run.trains_with_classmates and not reward.classmates:
         raise ConfigError(
             "no classmate is configured; write reward_model.classmate_model_name_or_path_list=[MODEL,...], or train "
@@ -86,19 +92,28 @@ def _check(config: Mapping[str, Any], run: RunConfig) -> None:
     check_engine_settings(config)
     check_loggers(config["trainer"]["logger"])
     custom = custom_scale(config, reward)
-    check_files(config["data"], verified=custom is None)
+    # A student's answer is compared with the true one, whatever the data source.
+    check_files(config["data"], verified=custom is None and teaching is None)
     check_rows(config)
     check_batch(config["data"])
     check_hints(config["data"], reward)
+    if teaching is None:
+        _check_verifiers(config, run, custom)
+    check_agents(config)
+    check_judges(config, reward, deterministic=run.deterministic)
+    check_models(config, reward)
+    if teaching is None:
+        check_templates(config, reward)
+    check_prompt_lengths(config["data"], policy_tokenizer(config, reward))
+    check_memory(config, reward)
+
+
+def _check_verifiers(config: Mapping[str, Any], run: RunConfig, custom: RewardScale | None) -> None:
+    """What scores rows can."""
+    reward = run.reward
     check_ground_truths(config["data"], reward)
     if custom is None:
         check_sandbox(config["data"], reward)
         check_lowest_scores(config["data"], reward)
     else:
         check_custom_scale(custom, reward)
-    check_agents(config)
-    check_judges(config, reward, deterministic=run.deterministic)
-    check_models(config, reward)
-    check_templates(config, reward)
-    check_prompt_lengths(config["data"], policy_tokenizer(config, reward))
-    check_memory(config, reward)

@@ -18,7 +18,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from verl.classmate.algorithm_config import group_notes, rollout_correction
 from verl.classmate.config import ClassmateRewardModelConfig, RunConfig, keep_run
+from verl.classmate.frozen import frozen_readers
 from verl.classmate.seeds import fresh_engine_seed, sends_seed
+from verl.teaching.config import forget_teaching, this_teaching
 from verl.trainer.fork.server import ForkServer
 from verl.trainer.preflight.custom_reward import custom_reward_notes
 from verl.trainer.run import loggers
@@ -52,6 +54,7 @@ def settle(config: DictConfig, run: RunConfig, folder: RunFolder) -> tuple[RunCo
             OmegaConf.update(config, "algorithm.rollout_correction", correction, merge=True)
         _tell_workers(config.reward_model, run.reward)
         _settle_models(config, run)
+        _settle_students(config, run)
     if run.algorithm.adv_estimator.startswith("gdpo") and run.algorithm.gdpo_group_norm == "mean_only":
         notes.append("warning: gdpo_group_norm=mean_only does not bring the two rewards to one scale")
     if run.device == "cuda" and importlib.util.find_spec("flash_attn") is None:
@@ -106,6 +109,25 @@ def _settle_trainer(config: DictConfig, run: RunConfig, folder: RunFolder) -> No
     config.transfer_queue.enable = True
     # Upstream's console logger prints every metric of a step; ours is the terminal.
     trainer.logger = [name for name in loggers.as_list(trainer.logger) if name != "console"]
+
+
+def _settle_students(config: DictConfig, run: RunConfig) -> None:
+    """How many rows are made of each question for a teacher's students, and where their answers are stored."""
+    teaching = this_teaching(config)
+    if teaching is None:
+        return
+    students, readers = len(run.reward.classmates), len(frozen_readers(run.reward))
+    copied = teaching.protocol.student_assignment
+    config.data.students = {
+        "train": students if copied == "all" else 1,
+        "val": 1 if copied == "joint" else readers,
+        "needs_truth": teaching.reward.uses_rcl,
+    }
+    # Workers may stand in other folders.
+    for key in ("baseline_cache", "templates_file"):
+        if config.rcl[key] is not None:
+            config.rcl[key] = str(Path(config.rcl[key]).expanduser().absolute())
+    forget_teaching()
 
 
 def _settle_models(config: DictConfig, run: RunConfig) -> None:

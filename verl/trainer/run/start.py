@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from verl.classmate.config import RunConfig
+from verl.teaching.config import TeachingConfig
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.run.session import settle
 from verl.trainer.run.unset import fill_in
@@ -40,6 +41,9 @@ def read_run(plain: Mapping[str, Any], trainer_name: str) -> RunConfig:
     Raises:
         ConfigError: a key, a value or a combination that is not possible.
     """
+    if "rcl" in plain:
+        # Its own mistakes come before those of nodes that repeat its keys.
+        TeachingConfig.read(plain["rcl"])
     run = RunConfig.read(plain, trainer_name=trainer_name)
     return dataclasses.replace(run, reward=with_hosted(run.reward))
 

@@ -92,6 +92,11 @@ class ClassmateAsker:
         """Classmates and unseen readers."""
         return len(self._readers)
 
+    @property
+    def tokenizers(self) -> Sequence[Any]:
+        """One per reader."""
+        return self._tokenizers
+
     def name_of(self, m: int) -> str:
         """Under which the run's engines know reader m (`FrozenModel.name`)."""
         return self._readers[m].name

@@ -17,6 +17,8 @@ def advantage_fields(row: ScoredRow) -> dict[str, torch.Tensor]:
     fields["classmate_asked"] = torch.tensor(scores.counts)
     fields["gamma"] = torch.tensor(scores.gamma, dtype=torch.float32)
     fields["rollout"] = torch.tensor(row.read.answer.rollout)
+    if row.method is not None:
+        fields |= {name: torch.tensor(value, dtype=torch.float32) for name, value in row.method.fields.items()}
     if row.read.actor_mask is not None:
         fields["actor_mask"] = torch.tensor(row.read.actor_mask, dtype=torch.int64)
     if scores.scores_MS.size:

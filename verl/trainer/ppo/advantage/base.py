@@ -10,11 +10,20 @@ Shapes: B rows (prompts x n), R response tokens, K segments of a CoT.
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
+
+
+class OutcomeGate(Protocol):
+    """What corrects the advantages of the main part where all of a group's answers come to the same."""
+
+    def __call__(self, advantages_B: torch.Tensor, inputs: "AdvantageInputs") -> torch.Tensor:
+        """The corrected advantages, (B,)."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,6 +66,8 @@ class AdvantageInputs:
     """Reward of each segment times gamma, float; NaN where it is missing or there is no such segment."""
     values_BR: torch.Tensor | None = None
     """The critic's values, for `gae`."""
+    gate: "OutcomeGate | None" = None
+    """What a teacher's rows are compared by beside their rewards; None: nothing."""
     greedy_base_B: torch.Tensor | None = None
     """r of the prompt's greedy response, for `remax`; NaN: it has none, and the row no advantage."""
     greedy_final_B: torch.Tensor | None = None

@@ -13,12 +13,12 @@ import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs
-from verl.trainer.ppo.advantage.normalise import fused_size, normaliser
+from verl.trainer.ppo.advantage.normalise import fused_size, main_component, normaliser
 
 
 def grpo(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     """A(F) m, and A(r) m on rows without classmate score. Returns (B, R)."""
     normalise = normaliser(config, divide_by_std=config.norm_adv_by_std_in_grpo, exact=False)
     fused_B = normalise(inputs.final_reward_B, inputs.fused_rows_B, inputs.group_B, fused_size(inputs, config))
-    main_B = normalise(inputs.base_reward_B, inputs.main_rows_B, inputs.group_B)
+    main_B = main_component(inputs, normalise)
     return torch.where(inputs.fused_rows_B, fused_B, main_B).unsqueeze(-1) * inputs.response_mask_BR

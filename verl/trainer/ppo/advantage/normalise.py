@@ -67,7 +67,7 @@ def components(inputs: AdvantageInputs, config: AdvantageConfig, *, divide_by_st
             classmate_BK = classmate_BK.clamp(min=0)
         classmate_B = classmate_BK.sum(-1) / valid_BK.sum(-1).clamp(min=1)
         classmate_BR = on_tokens(classmate_BK, inputs.segment_BR)
-    main_B = normalise(inputs.base_reward_B, inputs.main_rows_B, inputs.group_B)
+    main_B = main_component(inputs, normalise)
     consistency_B = torch.zeros_like(main_B)
     if inputs.consistency_reward_B is not None:
         consistency_B = normalise(inputs.consistency_reward_B, inputs.consistency_rows_B, inputs.group_B)
@@ -78,6 +78,12 @@ def components(inputs: AdvantageInputs, config: AdvantageConfig, *, divide_by_st
         consistency_B=consistency_B,
         carriers_BR=carriers(inputs, config),
     )
+
+
+def main_component(inputs: AdvantageInputs, normalise: Normaliser) -> torch.Tensor:
+    """A(r), through the gate where there is one. (B,)"""
+    main_B = normalise(inputs.base_reward_B, inputs.main_rows_B, inputs.group_B)
+    return main_B if inputs.gate is None else inputs.gate(main_B, inputs)
 
 
 def carriers(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:

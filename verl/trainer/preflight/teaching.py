@@ -1,0 +1,64 @@
+"""What a teacher's run needs beside what every run needs: an estimator that sees the reward's parts, and true answers.
+
+>>> check_teaching(config, run)                                      # raises ConfigError
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from verl.classmate.config import RunConfig
+from verl.classmate.errors import ConfigError
+from verl.data_preprocessing.taught_dataset import has_truth
+from verl.teaching.config import NODE, TeachingConfig
+from verl.trainer.preflight.data import data_files
+from verl.trainer.preflight.tables import column_values
+
+ESTIMATORS = {"rcl": ("grpo",), "rlt": ("grpo",), "rcl+rlt": ("gdpo_classmate", "gdpo_wo_bn")}
+"""By `rcl.reward.kind`: those in which each part of the reward is normalised as it should be."""
+
+
+def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: TeachingConfig) -> None:
+    """Looks at what only the whole config shows.
+
+    Args:
+        config: the whole, resolved.
+        run: its typed view.
+        teaching: its typed node `rcl`.
+
+    Raises:
+        ConfigError: one line that says what to write.
+    """
+    if not run.reward.classmates:
+        raise ConfigError(f"no student is named; write '{NODE}.students=[{{model: PATH-OR-HUB-NAME}}]'")
+    kind, estimator = teaching.reward.kind, run.algorithm.adv_estimator
+    if estimator not in ESTIMATORS[kind]:
+        raise ConfigError(
+            f"algorithm.adv_estimator={estimator} does not know the parts of {NODE}.reward.kind={kind}; write "
+            f"{' or '.join(ESTIMATORS[kind])}"
+        )
+    if run.algorithm.norm_adv_by_std_in_grpo and teaching.reward.uses_rcl and estimator == "grpo":
+        shape = teaching.reward.shape
+        if shape.degradation_penalty != 1 and teaching.reward.degradation_penalty is not None:
+            raise ConfigError(
+                f"{NODE}.reward.degradation_penalty has no effect where advantages are divided by their group's "
+                "deviation; write algorithm.norm_adv_by_std_in_grpo=false"
+            )
+    if run.max_response_length < 2:
+        raise ConfigError("data.max_response_length leaves no room for a teaching; write 64 or more")
+    if teaching.reward.uses_rcl:
+        _check_truths(config["data"])
+
+
+def _check_truths(data: Mapping[str, Any]) -> None:
+    """Each file has a row with a ground truth; those without are left out when they are loaded, and counted."""
+    for key in ("train_files", "val_files"):
+        for name in data_files(data, key):
+            path = Path(name).expanduser()
+            if "://" in name or path.suffix != ".parquet":
+                continue
+            if not any(has_truth({"reward_model": value}) for value in column_values(path, "reward_model")):
+                raise ConfigError(
+                    f"data.{key}: no row of {name} has a ground truth (reward_model.ground_truth), which students' "
+                    "answers are compared with; name another file"
+                )

@@ -1,0 +1,465 @@
+"""A run's frozen students, asked: for their baseline, for an outline, and for an answer with a teaching.
+
+One decision: students are the run's frozen readers and answer through its `ClassmateClient`, so that a failure is an
+outcome of the request. Each is asked in its own chat template and tokens, for every condition with the same sampling.
+
+    >>> students = Students.of_run(run, teaching, tokenizers, client)
+    >>> lesson = await students.student_lesson(task, 0, step=1, draw=1, validate=False)
+    >>> answers = await students.guided(task, 0, "Remember the carry.", step=1, rollout=3, validate=False)
+    >>> solve_rate([student_answer(one) for one in answers]).rate
+    1.0
+"""
+
+import asyncio
+import functools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from verl.classmate import prompts
+from verl.classmate.config import ClassmateRewardModelConfig, RunConfig
+from verl.classmate.frozen import POLICY, FrozenModel, frozen_readers
+from verl.classmate.outcome import Outcome
+from verl.classmate.reply import Reply
+from verl.classmate.row import Continuation, Task
+from verl.classmate.seeds import request_seed, row_key, seed_number, sends_seed
+from verl.teaching.answers import AnswerRules, extract_answer, same_as_truth
+from verl.teaching.baseline_cache import Baseline, BaselineCache, BaselineKey
+from verl.teaching.config import TeachingConfig
+from verl.teaching.lesson import Probe, StudentLesson
+from verl.teaching.row import SolveRate, StudentAnswer, solve_rate
+from verl.teaching.tags import outline_of
+from verl.teaching.templates import Messages
+from verl.workers.classmates.placement import resolved_engine
+from verl.workers.classmates.shared_draws import drawn_once
+from verl.workers.model_revision import revision_of
+
+_BASELINE, _PROBE, _GUIDED = 1_000_000, 2_000_000, 0
+"""What a student's seeds begin with for each condition, so that no two requests share one."""
+
+_ALL_ROLLOUTS = -1
+"""Stands for the rollouts of a group, which have baseline and outline in common."""
+
+
+class Completes(Protocol):
+    """What is needed of a `ClassmateClient`."""
+
+    async def complete(self, model: str, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
+        """One answer; never raises for a failing engine."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Student:
+    """One of the run's readers, as it is asked."""
+
+    frozen: FrozenModel
+    """Under which name its engines answer."""
+    name: str
+    """How it is called in metrics, and to the teacher."""
+    tokenizer: Any
+    """Its own, with the chat template that the run uses."""
+    revision: str | None
+    """Of its weights, for stored baselines; None: they change, and nothing is stored."""
+    classmates: int
+    """Number of students that are trained with, which its seeds depend on."""
+    reader: int
+    """Its number."""
+    seeded: bool = True
+    """Whether its requests carry seeds (`sends_seed`)."""
+
+    def count(self, text: str) -> int:
+        """Length of a text in its tokens."""
+        return len(prompts.plain_ids(self.tokenizer, text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chat:
+    """A prompt in a student's tokens."""
+
+    text: str
+    ids: list[int]
+    thought_opened: bool
+    """Whether its template has begun a chain of thought, which the answer goes on with."""
+
+
+class Students:
+    """All of a run's students."""
+
+    def __init__(
+        self,
+        students: Sequence[Student],
+        *,
+        reward: ClassmateRewardModelConfig,
+        teaching: TeachingConfig,
+        client: Completes,
+        cache: Path | None,
+        max_model_len: int,
+        template_kwargs: Mapping[str, Any],
+    ) -> None:
+        """Keeps its parts.
+
+        Args:
+            students: in the order of their numbers.
+            reward: the typed `reward_model` node, for sampling and seed.
+            teaching: the typed `rcl` node.
+            client: asks the engines.
+            cache: file of stored baselines, made when one is first asked for; None: they are asked for each time.
+            max_model_len: context of the students' engines, in their own tokens.
+            template_kwargs: chat-template arguments.
+        """
+        self.students = tuple(students)
+        self._reward = reward
+        self._teaching = teaching
+        self._client = client
+        self._cache_file = cache
+        self._max_model_len = max_model_len
+        self._template_kwargs = dict(template_kwargs)
+
+    @classmethod
+    def of_run(
+        cls, run: RunConfig, teaching: TeachingConfig, tokenizers: Sequence[Any], client: Completes
+    ) -> "Students":
+        """Those of a run, whose baselines are stored where its config says.
+
+        Args:
+            run: its typed config.
+            teaching: its typed node `rcl`.
+            tokenizers: one per reader.
+            client: asks the engines.
+        """
+        return cls(
+            students_of(
+                run.reward, tokenizers, deterministic=run.deterministic, policy_engine=run.policy_engine
+            ),
+            reward=run.reward,
+            teaching=teaching,
+            client=client,
+            cache=teaching.cache_file(run.folder),
+            max_model_len=run.context_length,
+            template_kwargs=run.template_kwargs,
+        )
+
+    @functools.cached_property
+    def _cache(self) -> BaselineCache | None:
+        return None if self._cache_file is None else BaselineCache(self._cache_file)
+
+    # Before the teacher writes.
+
+    async def student_lesson(
+        self,
+        task: Task,
+        reader: int,
+        *,
+        step: int,
+        draw: int,
+        validate: bool,
+        excluded: frozenset[int] = frozenset(),
+    ) -> StudentLesson:
+        """Baseline and outline of one student, asked at the same time.
+
+        Args:
+            task: the question, with its ground truth.
+            reader: the student's number.
+            step: global step.
+            draw: which outline this is; the same number gives the same outline.
+            validate: validation has its own numbers of samples.
+            excluded: students that are out of the run.
+        """
+        student = self.students[reader]
+        if reader in excluded:
+            return StudentLesson(reader=reader, name=student.name, base=SolveRate(outcome=Outcome.excluded))
+        (base, hit, seconds), probe = await asyncio.gather(
+            self._baseline(student, task, step, validate), self._probe(student, task, draw)
+        )
+        return StudentLesson(
+            reader=reader, name=student.name, base=base, probe=probe, cache_hit=float(hit), seconds=seconds
+        )
+
+    async def _baseline(
+        self, student: Student, task: Task, step: int, validate: bool
+    ) -> tuple[SolveRate, bool, float]:
+        """b, whether it was stored, and the seconds of one call; NaN where there was none."""
+        samples = self._teaching.protocol.baseline(validate=validate)
+        key = self._baseline_key(student, task, samples, validate)
+        stored = None if key is None or self._cache is None else self._cache.get(key)
+        if stored is not None:
+            return stored_rate(stored), True, math.nan
+        # Without a revision the weights change, and so does the baseline with the step.
+        seeds = self._seeds(student, task, 0 if key is not None else step, _ALL_ROLLOUTS, _BASELINE, samples)
+        began = time.perf_counter()
+        chat = self._chat(student, self._teaching.templates.baseline(str(task.question)))
+        answers = await drawn_once(
+            ("baseline", student.reader, tuple(seeds), chat.text), lambda: self._answers(student, task, chat, seeds, validate)
+        )
+        seconds = time.perf_counter() - began
+        rate = solve_rate([student_answer(one) for one in answers])
+        if key is not None and self._cache is not None and rate.outcome is Outcome.ok and not rate.failed:
+            return stored_rate(self._cache.put(key, _baseline_of(answers))), False, seconds
+        return rate, False, seconds
+
+    def _baseline_key(self, student: Student, task: Task, samples: int, validate: bool) -> BaselineKey | None:
+        """None where the student's weights change."""
+        if student.revision is None:
+            return None
+        settings = self._reward.classmate_generation_configs.sampling(validate=validate)
+        return BaselineKey(
+            student_revision=student.revision,
+            template_hash=self._teaching.templates.baseline_hash,
+            question=str(task.question),
+            sampling={
+                "n": samples,
+                "temperature": settings.temperature,
+                "top_p": settings.top_p,
+                "top_k": settings.top_k,
+                "max_tokens": settings.max_new_tokens,
+                "context": self._max_model_len,
+                "seed": self._reward.seed,
+                "template_kwargs": self._template_kwargs,
+                "allow_last_number": self._teaching.extract.allow_last_number,
+                "data_source": task.data_source,
+            },
+            truth=str(task.ground_truth),
+        )
+
+    async def _probe(self, student: Student, task: Task, draw: int) -> Probe:
+        protocol = self._teaching.protocol
+        if not protocol.max_probe_tokens:
+            return Probe()
+        messages = self._teaching.templates.diagnostic(str(task.question), probe_limit=protocol.max_probe_tokens)
+        # An outline has no room for a chain of thought.
+        chat = self._chat(student, messages, enable_thinking=False)
+        room = self._room(chat, protocol.max_probe_tokens)
+        if room < 1:
+            return Probe(outcome=Outcome.too_long)
+        (seed,) = self._seeds(student, task, draw, _ALL_ROLLOUTS, _PROBE, 1)
+        # With its seed the outline is the same whenever it is asked for, on every engine.
+        params = {"temperature": protocol.probe.temperature, "top_p": 1.0, "top_k": -1, "max_tokens": room, "seed": seed}
+        reply = await drawn_once(
+            ("probe", student.reader, seed, chat.text),
+            lambda: self._client.complete(student.frozen.name, chat.ids, params),
+        )
+        if reply.outcome is not Outcome.ok:
+            return Probe(outcome=reply.outcome, error=reply.error)
+        raw = _decoded(student, reply)
+        return Probe(
+            text=outline_of(raw, self._teaching.templates.tags, thought_opened=chat.thought_opened),
+            tokens=len(reply.token_ids),
+            cut=reply.finish_reason == "length",
+        )
+
+    # When it has written.
+
+    def guided_prompt(self, task: Task, reader: int, teaching: str) -> str:
+        """What a student is asked with a teaching, as text."""
+        return self._guided_chat(task, reader, teaching).text
+
+    async def guided(
+        self,
+        task: Task,
+        reader: int,
+        teaching: str,
+        *,
+        step: int,
+        rollout: int,
+        validate: bool,
+        samples: int | None = None,
+        excluded: frozenset[int] = frozenset(),
+    ) -> tuple[Continuation, ...]:
+        """A student's answers with a teaching, scored: N of them unless `samples` says otherwise.
+
+        Args:
+            task: the question, with its ground truth.
+            reader: the student's number.
+            teaching: what it is shown; not blank.
+            step: global step.
+            rollout: which of the group's rollouts has the teaching.
+            validate: validation has its own N and sampling.
+            samples: another number of answers.
+            excluded: students that are out of the run.
+        """
+        student, count = self.students[reader], samples or self._teaching.protocol.guided(validate=validate)
+        if reader in excluded:
+            return tuple(Continuation(sample=s, outcome=Outcome.excluded) for s in range(count))
+        chat = self._guided_chat(task, reader, teaching)
+        seeds = self._seeds(student, task, step, rollout, _GUIDED, count)
+        return await self._answers(student, task, chat, seeds, validate)
+
+    def _guided_chat(self, task: Task, reader: int, teaching: str) -> _Chat:
+        messages = self._teaching.templates.with_teaching(str(task.question), teaching)
+        return self._chat(self.students[reader], messages)
+
+    # For both.
+
+    def rules(self, data_source: str) -> AnswerRules:
+        """How answers to questions of a data source are found."""
+        return AnswerRules.of(
+            data_source,
+            self._teaching.templates.tags,
+            allow_last_number=self._teaching.extract.allow_last_number,
+        )
+
+    async def _answers(
+        self, student: Student, task: Task, chat: _Chat, seeds: Sequence[int], validate: bool
+    ) -> tuple[Continuation, ...]:
+        """One answer per seed, scored."""
+        settings = self._reward.classmate_generation_configs.sampling(validate=validate)
+        room = self._room(chat, settings.max_new_tokens)
+        if room < 1:
+            return tuple(Continuation(sample=s, outcome=Outcome.too_long) for s in range(len(seeds)))
+        given = {"temperature": settings.temperature, "top_p": settings.top_p, "top_k": settings.top_k}
+
+        async def answer(s: int, seed: int) -> Continuation:
+            params = {**given, "max_tokens": room, **({"seed": seed} if student.seeded else {})}
+            reply = await self._client.complete(student.frozen.name, chat.ids, params)
+            return await self._scored(student, task, chat, s, reply)
+
+        return tuple(await asyncio.gather(*(answer(s, seed) for s, seed in enumerate(seeds))))
+
+    async def _scored(self, student: Student, task: Task, chat: _Chat, s: int, reply: Reply) -> Continuation:
+        if reply.outcome is not Outcome.ok:
+            return Continuation(sample=s, outcome=reply.outcome, error=reply.error)
+        one = Continuation(
+            sample=s,
+            outcome=Outcome.ok,
+            text=_decoded(student, reply),
+            token_length=len(reply.token_ids),
+            finish_reason=reply.finish_reason,
+        )
+        return await self._with_score(task, one, chat.thought_opened)
+
+    async def rescored(self, task: Task, reader: int, teaching: str, one: Continuation) -> Continuation:
+        """An answer with a teaching that lost its score, scored again; one that was never written stays as it is."""
+        if one.text is None or one.outcome is not Outcome.ok:
+            return one
+        return await self._with_score(task, one, self._guided_chat(task, reader, teaching).thought_opened)
+
+    async def _with_score(self, task: Task, one: Continuation, thought_opened: bool) -> Continuation:
+        # What a thinking student says within its thoughts is no answer yet.
+        said = outline_of(str(one.text), self._teaching.templates.tags, thought_opened=thought_opened)
+        cut = one.finish_reason == "length"
+        found = extract_answer(said, self.rules(task.data_source), stopped_at_budget=cut)
+        if found.text is None:
+            return replace(one, outcome=Outcome.no_answer)
+        try:
+            same = await asyncio.to_thread(same_as_truth, found.text, str(task.ground_truth))
+        except RuntimeError as error:
+            return replace(one, outcome=Outcome.judge_error, error=str(error))
+        if same is None:
+            return replace(one, outcome=Outcome.judge_error, error=f"math-verify could not compare {found.text[:80]!r}")
+        return replace(one, score=float(same))
+
+    def _chat(self, student: Student, messages: Messages, **template_kwargs: Any) -> _Chat:
+        told = [{**turn, "content": self._without_specials(student, turn["content"])} for turn in messages]
+        text = student.tokenizer.apply_chat_template(
+            told, tokenize=False, add_generation_prompt=True, **{**self._template_kwargs, **template_kwargs}
+        )
+        opened = text.rstrip().endswith(self._teaching.templates.tags.thought_open)
+        ids = student.tokenizer.encode(text, add_special_tokens=False)
+        return _Chat(text=text, ids=list(ids), thought_opened=opened)
+
+    def _without_specials(self, student: Student, text: str) -> str:
+        """A turn in which no special token is spelled out: a teaching could end its turn with one, and go on in the
+        student's name. A blank stands behind the first character of each; the protocol's own tags stay."""
+        own = set(astuple(self._teaching.templates.tags))
+        for token in student.tokenizer.all_special_tokens:
+            if token not in own and len(token) > 1:
+                text = text.replace(token, f"{token[0]} {token[1:]}")
+        return text
+
+    def _room(self, chat: _Chat, wanted: int) -> int:
+        """Tokens that there are for an answer, none where the prompt fills the context."""
+        return min(wanted, self._max_model_len - len(chat.ids))
+
+    def _seeds(self, student: Student, task: Task, step: int, rollout: int, first: int, count: int) -> list[int]:
+        key = row_key(task.data_source, task.extra_info["index"])
+        number = seed_number(student.reader, classmates=student.classmates)
+        return [request_seed(self._reward.seed, step, key, rollout, number, first + s) for s in range(count)]
+
+
+def students_of(
+    reward: ClassmateRewardModelConfig, tokenizers: Sequence[Any], *, deterministic: bool, policy_engine: str
+) -> tuple[Student, ...]:
+    """The readers of a run as students, each with a name of its own: the last part of its model's, and a number where
+    two have the same.
+
+    Args:
+        reward: the typed `reward_model` node.
+        tokenizers: one per reader.
+        deterministic: whether every request carries its seed.
+        policy_engine: of the policy, for live self-play.
+    """
+
+    def seeded(one: FrozenModel) -> bool:
+        engine = resolved_engine(one)
+        return sends_seed(policy_engine if engine == POLICY else engine, deterministic=deterministic)
+
+    readers = frozen_readers(reward)
+    short = [one.model.rstrip("/").rpartition("/")[2] or one.model for one in readers]
+    names = [name if short.count(name) == 1 else f"{name}-{r}" for r, name in enumerate(short)]
+    return tuple(
+        Student(
+            frozen=one,
+            name=names[r],
+            tokenizer=tokenizers[r],
+            revision=None if one.weights == "policy_live" else revision_of(one),
+            classmates=len(reward.classmates),
+            reader=r,
+            seeded=seeded(one),
+        )
+        for r, one in enumerate(readers)
+    )
+
+
+def student_answer(one: Continuation) -> StudentAnswer:
+    """An answer as solve rates count it."""
+    return StudentAnswer(
+        outcome=one.outcome,
+        score=one.score,
+        parsed=one.outcome is Outcome.ok,
+        finished=one.finish_reason != "length",
+        tokens=one.token_length,
+    )
+
+
+def stored_rate(baseline: Baseline) -> SolveRate:
+    """A solve rate from stored answers; what had no answer stands there with the finish reason `no_answer`."""
+    return solve_rate(
+        [
+            StudentAnswer(
+                outcome=Outcome.no_answer if reason.startswith(_NO_ANSWER) else Outcome.ok,
+                score=score,
+                parsed=not reason.startswith(_NO_ANSWER),
+                finished=not reason.endswith("length"),
+                tokens=length,
+            )
+            for score, length, reason in zip(
+                baseline.scores, baseline.response_lengths, baseline.finish_reasons, strict=True
+            )
+        ]
+    )
+
+
+_NO_ANSWER = "no_answer:"
+"""In front of the finish reason of a stored response in which no answer was found."""
+
+
+def _baseline_of(answers: Sequence[Continuation]) -> Baseline:
+    found = [one.outcome is Outcome.ok for one in answers]
+    return Baseline(
+        scores=tuple(one.score if ok and one.score is not None else 0.0 for one, ok in zip(answers, found, strict=True)),
+        response_lengths=tuple(one.token_length for one in answers),
+        finish_reasons=tuple(
+            f"{'' if ok else _NO_ANSWER}{one.finish_reason or 'stop'}" for one, ok in zip(answers, found, strict=True)
+        ),
+    )
+
+
+def _decoded(student: Student, reply: Reply) -> str:
+    text = student.tokenizer.decode(
+        list(reply.token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+    return str(text)
