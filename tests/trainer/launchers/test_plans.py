@@ -9,16 +9,24 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from tests.trainer.launchers.primaries import DOCUMENTED
+from tests.trainer.launchers.documented import DOCUMENTED
 from verl.classmate.algorithm_config import algorithm_from_mapping
 from verl.classmate.config import from_mapping
 from verl.classmate.typed import parse
+from verl.data_preprocessing.reasoning_traces import DATA_CONFIGS
+from verl.data_preprocessing.recipe import parse as parse_options
+from verl.data_preprocessing.teaching_rows import TeachingRows
+from verl.data_preprocessing.teaching_world import prompts
+from verl.data_preprocessing.teaching_world.spec import TeachingWorldSpec
 from verl.teaching.reward_config import RCL_PRESETS, TEACHING_REWARD_NODE, RclShape, TeachingRewardConfig
+from verl.trainer.launchers import world
 from verl.trainer.launchers.__main__ import main
 from verl.trainer.launchers.arguments import Launcher
+from verl.trainer.launchers.datasets import Preparation
 from verl.trainer.launchers.phases import PHASES
 from verl.trainer.launchers.plan import AT_END
 from verl.trainer.launchers.run_files import CONFIGS, ROOT, find, phase_of
+from verl.trainer.launchers.world import TEACHING_LIMIT, WARMUP_FORMAT
 from verl.trainer.run import launch
 from verl.trainer.run.choices import Machine
 from verl.trainer.run.command_line import compose, prepare_overrides
@@ -45,7 +53,9 @@ class Shown:
 
     def config(self) -> DictConfig:
         """As the entry point would have it."""
-        config = compose("no default", prepare_overrides(list(self.arguments)))
+        hardware = next(phase.hardware for phase in PHASES.values() if phase.module == self.module)
+        arguments = prepare_overrides(list(self.arguments), hardware=hardware)
+        config = compose("no default", arguments, hardware=hardware)
         assert config is not None
         return config
 
@@ -95,7 +105,8 @@ def test_a_documented_command_has_the_keys_it_says(
 def test_every_run_file_composes_and_resolves(name: str, hardware: str, clean: Path) -> None:
     phase = phase_of(name, CONFIGS)
     flags = [f"--config-name={phase.config}", f"--config-dir={CONFIGS}", f"+run={name}", f"hardware={hardware}"]
-    config = compose(phase.config, prepare_overrides(flags))
+    arguments = prepare_overrides(flags, hardware=phase.hardware)
+    config = compose(phase.config, arguments, hardware=phase.hardware)
     assert config is not None
     written = OmegaConf.load(CONFIGS / "run" / f"{name}.yaml")
     assert isinstance(written, DictConfig)
@@ -271,6 +282,39 @@ def test_the_run_is_told_of_its_servers(clean: Path, capsys: pytest.CaptureFixtu
     assert value(config, HOSTED) == str(clean / folder / "servers" / "students.json")
 
 
+def options(arguments: list[str]) -> dict[str, str]:
+    """An evaluation's, by name."""
+    return {word: arguments[index + 1] for index, word in enumerate(arguments) if word.startswith("--")}
+
+
+def test_an_evaluation_is_told_by_its_own_options(clean: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("model=qwen3bi", "max_probe_tokens=7", "dataset_id_or_path=test set.parquet", "student_model=s/t")
+    found = shown(capsys, "plain", "2", "eval_teacher", *words)
+    told = options(found.arguments)
+    assert found.module == "verl.evaluation.teaching"
+    assert (told["--teacher"], told["--students"]) == ("Qwen/Qwen2.5-3B-Instruct", "s/t")
+    assert told["--train_data"] == "test set.parquet"
+    assert (told["--baseline_samples"], told["--guided_samples"]) == ("16", "4")
+    assert told["--output"].startswith("results/eval_teacher/")
+    assert {"rcl.protocol.max_probe_tokens=7", "hardware=gpu", "trainer.n_gpus_per_node=2"} <= set(found.arguments)
+    assert "reward_model.classmate_generation_configs.max_new_tokens=4096" in found.arguments, "as in training"
+    assert not [word for word in found.arguments if word.startswith(("launch.", "rcl.students", "trainer.total"))]
+
+
+def test_an_evaluation_of_the_world_finds_its_parts(
+    clean: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEACHING_WORLD", str(clean / "a world"))
+    told = options(shown(capsys, "plain", "0", "eval_teacher", "model_name_or_path=mine").arguments)
+    there = f"{clean}/a world"
+    assert told["--teacher"] == "mine"
+    assert told["--untrained"] == f"{there}/teacher"
+    assert told["--unseen"] == f"{there}/students/unseen_llama,{there}/students/unseen_mixed"
+    assert (told["--data"], told["--templates"]) == (f"{there}/test.parquet", f"{there}/templates.yaml")
+    assert (told["--engine"], told["--items"]) == ("hf", "64")
+    assert "holds its students itself; write ./launch.sh 3" in refusal(capsys, "server", "1", "2", "eval_teacher")
+
+
 def test_zero_gpus_are_the_embedded_world(
     clean: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,7 +335,7 @@ def test_zero_gpus_are_the_embedded_world(
     assert value(config, "data.val_files") == f"{clean}/a world/test.parquet"
     assert value(config, "rcl.protocol.max_teaching_tokens") == 64
     assert value(config, "rcl.reward.degradation_penalty") == 0, "what is typed counts more than the world's sizes"
-    assert found.environment[AT_END].endswith(" -m verl.evaluation.teaching")
+    assert found.environment[AT_END].endswith(" -m verl.evaluation.teaching --items 64")
 
 
 def test_what_a_user_names_is_not_the_worlds(clean: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -325,7 +369,7 @@ def test_a_run_named_as_a_model_stands_for_its_last_weights(clean: Path, capsys:
     assert value(config, "actor_rollout_ref.model.path") == "run/global_step_20/actor/huggingface"
     assert value(config, "rcl.students.0.model") == "run/global_step_20/actor/huggingface"
     for weights in clean.rglob("*.safetensors"):
-        weights.unlink()
+        weights.write_bytes(weights.read_bytes()[:-4])
     assert "my_scripts/merge_fsdp_ckpts.sh run" in refusal(capsys, *RCL, "model_name_or_path=run")
 
 
@@ -341,9 +385,34 @@ def test_data_sets_are_files_or_are_prepared(clean: Path, capsys: pytest.Capture
     assert "before: " not in found.before
     found = shown(capsys, "plain", "2", "teacher_sft", "dataset_id_or_path=['a=1.parquet','b c.parquet']")
     assert value(found.config(), "data.train_files") == ["a=1.parquet", "b c.parquet"]
-    found = shown(capsys, "plain", "2", "teacher_sft", "dataset_id_or_path=rows.jsonl", "data=teacher_custom")
-    assert f"--dataset {clean}/rows.jsonl --format custom --rows teacher_sft" in found.before
+    found = shown(capsys, "plain", "2", "teacher_sft", "dataset_id_or_path=rows.jsonl", "data.max_teaching_tokens=99")
+    for words in ("--rows teacher_sft --format custom", f"--dataset {clean}/rows.jsonl", "--kind rcl", "_tokens 99"):
+        assert words in found.before
+    assert "rows.jsonl is read as data.format=custom; write data.format=NAME" in found.before
+    assert value(found.config(), "data.format") == "custom"
     assert value(found.config(), "data.train_files").startswith(str(ROOT / "data" / "teaching"))
+    found = shown(capsys, "plain", "2", "teacher_sft", "dataset_id_or_path=openai/gsm8k")
+    assert "--format gsm8k --dataset openai/gsm8k" in found.before
+    found = shown(capsys, "plain", "2", "teacher_sft", "dataset_id_or_path=rows.jsonl", "data=bespoke_stratos")
+    assert "--format bespoke_stratos" in found.before, "what is typed counts"
+
+
+def test_the_preparer_knows_every_option_and_format(clean: Path) -> None:
+    how = Preparation(
+        rows="teacher_sft", data=clean, kind="rcl", tokenizer="t", templates=clean / "t.yaml", max_teaching_tokens=9
+    )
+    options = parse_options(TeachingRows(), how.argv("rows.jsonl", clean / "out")[3:])
+    assert (options.rows, options.dataset, options.max_teaching_tokens) == ("teacher_sft", "rows.jsonl", 9)
+    formats = {OmegaConf.select(OmegaConf.load(file), "data.format") for file in (CONFIGS / "data").glob("*.yaml")}
+    assert formats | {WARMUP_FORMAT} <= DATA_CONFIGS.keys()
+
+
+def test_the_worlds_numbers_are_those_it_is_built_with() -> None:
+    sizes = OmegaConf.load(CONFIGS / "world" / "rl.yaml")
+    assert sizes.rcl.protocol.max_teaching_tokens == TEACHING_LIMIT == prompts.TEACHING_LIMIT
+    assert sizes.rcl.protocol.max_probe_tokens == prompts.PROBE_LIMIT
+    names = {one.name for one in TeachingWorldSpec().students}
+    assert {*world.STUDENTS, *world.UNSEEN} == names
 
 
 def test_the_name_of_the_table_at_the_end_is_the_runs() -> None:

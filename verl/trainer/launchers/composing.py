@@ -16,9 +16,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from verl.classmate.errors import ConfigError
-from verl.classmate.typed import parse
-from verl.teaching.reward_config import TEACHING_REWARD_NODE, TeachingRewardConfig
+from verl.teaching.config import NODE, TeachingConfig
 from verl.trainer.launchers.phases import Phase
 from verl.trainer.run.command_line import compose, prepare_overrides
 
@@ -48,13 +46,22 @@ class Command:
         return [sys.executable, "-m", self.phase.module, *self.begin(world=world), *overrides]
 
 
-def composed(command: Command, overrides: Sequence[str], *, world: bool = False) -> DictConfig:
+def composed(command: Command, overrides: Sequence[str], *, world: bool = False, run: bool = True) -> DictConfig:
     """The config of a command.
+
+    Args:
+        command: what it begins with.
+        overrides: what follows.
+        world: whether the embedded world's sizes are added.
+        run: whether the run file counts; False: what the primary config says.
 
     Raises:
         ConfigError: for what Hydra refuses, in one line.
     """
-    config = compose(command.phase.config, prepare_overrides([*command.begin(world=world), *overrides]))
+    hardware = command.phase.hardware
+    begin = command.begin(world=world) if run else []
+    arguments = prepare_overrides([*begin, *overrides], hardware=hardware)
+    config = compose(command.phase.config, arguments, hardware=hardware)
     assert config is not None
     return config
 
@@ -69,13 +76,11 @@ def value_of(config: DictConfig, key: str) -> Any:
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
-def check_reward(config: DictConfig) -> None:
-    """Refuses settings of the reward that do not belong together, before servers start.
+def check_teaching(config: DictConfig) -> None:
+    """Refuses settings of teaching that are unknown or do not belong together, before servers start.
 
     Raises:
         ConfigError: in one line.
     """
-    node = value_of(config, TEACHING_REWARD_NODE)
-    if node is None:
-        raise ConfigError(f"{TEACHING_REWARD_NODE}: the config has no such node; build the run file on one of ours")
-    parse(TeachingRewardConfig, node, TEACHING_REWARD_NODE)
+    # Templates may lie in a world that is not built yet.
+    TeachingConfig.read({**value_of(config, NODE), "templates_file": None})

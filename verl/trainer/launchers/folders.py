@@ -14,6 +14,7 @@ from pathlib import Path
 
 from verl.classmate.errors import ConfigError
 from verl.trainer.run.checkpoints import step_folders
+from verl.trainer.run.model_folders import has_whole_weights
 from verl.trainer.run.state import is_finished, read_state, writer_of
 
 RECORD = "launch.json"
@@ -71,7 +72,7 @@ def weights_in(typed: str) -> str:
     steps = list(step_folders(folder).values())
     for step in reversed(steps):
         for inner in (step / "actor" / "huggingface", step / "huggingface", step):
-            if (inner / "config.json").exists() and next(inner.glob("*.safetensors"), None) is not None:
+            if has_whole_weights(inner):
                 return str(inner)
     if steps:
         raise ConfigError(

@@ -71,7 +71,7 @@ class Settings:
     overrides: list[str] = field(default_factory=list)
     """For Hydra, in the order that they were typed."""
     keys: frozenset[str] = frozenset()
-    """Keys of the config that are set by them."""
+    """Keys of the config that are set by them, and folders of `configs` that they choose from."""
     dataset: tuple[str, ...] = ()
     """`dataset_id_or_path`."""
     student: str | None = None
@@ -110,6 +110,7 @@ def translate(words: Sequence[str], phase: Phase, *, groups: Mapping[str, bool])
             keys |= {canonical, *(one for one, _ in pairs)}
             continue
         if key in groups and equals:
+            keys.add(key)
             settings.overrides.append(f"{'' if groups[key] else '+'}{key}@_global_={value}")
             continue
         if equals:

@@ -29,12 +29,14 @@ class Phase:
     """Its primary config."""
     family: Family
     """Which keys that has."""
+    hardware: str = "hardware"
+    """Its config group for the settings of a machine, which users call `hardware`."""
     trains: bool = True
     """Whether weights change."""
     has_students: bool = False
     """Whether frozen students are asked, which may have servers."""
     rows: str
-    """What its rows are made for (`datasets.prepare`)."""
+    """What its rows are made for (`--rows` of the preparer)."""
     has_world: bool = True
     """Whether the embedded world has rows for it."""
 
@@ -51,6 +53,7 @@ PHASES: Mapping[str, Phase] = {
             module="verl.trainer.teacher_sft",
             config="teacher_sft_trainer",
             family="sft",
+            hardware="sft_hardware",
             rows="teacher_sft",
         ),
         Phase(
@@ -68,6 +71,7 @@ PHASES: Mapping[str, Phase] = {
             module="verl.trainer.teacher_sft",
             config="teacher_sft_trainer",
             family="sft",
+            hardware="sft_hardware",
             rows="student_sft",
             has_world=False,
         ),

@@ -15,21 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from verl.classmate.errors import ConfigError
 from verl.trainer.hosting.options import Options, usable_backend
 from verl.trainer.launchers import gpus
 from verl.trainer.launchers.arguments import Request
-from verl.trainer.launchers.composing import Command, check_reward, composed, value_of
-from verl.trainer.launchers.datasets import rows_of
+from verl.trainer.launchers.composing import Command, check_teaching, composed, value_of
+from verl.trainer.launchers.datasets import Preparation, rows_of
+from verl.trainer.launchers.evaluating import changed_keys, evaluation_options, output_file
 from verl.trainer.launchers.folders import PRE_RL_MODEL, RESULTS, run_folder, weights_in
 from verl.trainer.launchers.overrides import FOLDER, Settings, translate
 from verl.trainer.launchers.phases import EVALUATION, WORDS, Phase
 from verl.trainer.launchers.run_files import CONFIGS, ROOT, chosen_groups, find, groups_of, phase_of
 from verl.trainer.launchers.steps import Step
 from verl.trainer.launchers.students import NODES, Hosting, servers, students_of, told
-from verl.trainer.launchers.values import hydra_value, quoted
+from verl.trainer.launchers.values import hydra_value, plain_text, quoted
 from verl.trainer.launchers.world import World, warm_teacher
 
 STUDENT_NODES = tuple(f"{node}=" for node in NODES)
@@ -80,10 +81,11 @@ def make_plan(request: Request, *, configs: Path = CONFIGS, data: Path = ROOT / 
     """
     run = find(request.run_file, configs)
     phase = phase_of(run, configs)
+    instead = f"./launch.sh {request.server_gpus + request.train_gpus} {run}"
+    if request.server_gpus and not phase.trains:
+        raise ConfigError(f"{phase.title} holds its students itself; write {instead}")
     if request.launcher == "server" and not phase.has_students:
-        raise ConfigError(
-            f"{phase.title} asks no students; write ./launch.sh {request.server_gpus + request.train_gpus} {run}"
-        )
+        raise ConfigError(f"{phase.title} asks no students; write {instead}")
     split = gpus.split(request.server_gpus, request.train_gpus, dry_run=request.dry_run)
     settings = translate(request.settings, phase, groups=groups_of(run, configs))
     making = _Making(request, Command(phase=phase, configs=configs, run=run), settings, split, data)
@@ -114,14 +116,12 @@ class _Making:
         if self.phase.family == "rl":
             self._batch()
             self._find_students(world)
-            check_reward(self.config)
+            check_teaching(self.config)
         identity = tuple(self.command.argv(self.overrides, world=self.adds_world)[2:])
         folder = self._folder(results, identity)
-        if FOLDER not in self.settings.keys or self.settings.output_dir or self.settings.results_dir:
-            self.overrides.append(f"{FOLDER}={hydra_value(str(folder))}")
         hosted = self._servers(folder)
         return Plan(
-            argv=tuple(self.command.argv(self.overrides, world=self.adds_world)),
+            argv=tuple(self._argv(folder, world)),
             environment=self._environment(),
             folder=folder,
             identity=identity,
@@ -130,6 +130,28 @@ class _Making:
             world=world,
             notes=tuple(self.notes),
         )
+
+    def _argv(self, folder: Path, world: World | None) -> list[str]:
+        if not self.phase.trains:
+            return self._evaluation(folder, world)
+        if FOLDER not in self.settings.keys or self.settings.output_dir or self.settings.results_dir:
+            self.overrides.append(f"{FOLDER}={hydra_value(str(folder))}")
+        return self.command.argv(self.overrides, world=self.adds_world)
+
+    def _evaluation(self, folder: Path, world: World | None) -> list[str]:
+        """Its options name models and files; the first of two overrides of a key is the run file's."""
+        told = dict(one.lstrip("+").split("=", 1) for one in self.overrides if "=" in one)
+        places = {"teacher": "actor_rollout_ref.model.path", "data": "data.val_files", "train_data": "data.train_files"}
+        places["templates"] = "rcl.templates_file"
+        files = {
+            name: plain_text(key, told[key]) if key in told else str(value_of(self.config, key) or "")
+            for name, key in places.items()
+        }
+        untrained = str(world.folder / "teacher") if world is not None else None
+        files["output"] = output_file(folder)
+        options = evaluation_options(self.students, self.config, files=files, untrained=untrained)
+        base = composed(self.command, self._machine(), run=False)
+        return [sys.executable, "-m", self.phase.module, *options, *self._machine(), *changed_keys(self.config, base)]
 
     def _machine(self) -> list[str]:
         key, ranks = "trainer.n_gpus_per_node", self.request.train_gpus
@@ -176,15 +198,45 @@ class _Making:
         typed = self.settings.keys
         source = value_of(self.config, "data.source")
         named = list(self.settings.dataset) or ([str(source)] if source else [])
+        if self.settings.dataset and named != [source] and not typed & {"data.format", "data"}:
+            self._format_of(named)
         if not named or (not self.settings.dataset and (self.has_world or "data.train_files" in typed)):
             return
-        rows = rows_of(named, data_format=value_of(self.config, "data.format"), rows=self.phase.rows, data=self.data)
+        rows = rows_of(named, self._preparation())
         self.steps += [rows.step] if rows.step is not None else []
         if self.settings.dataset:
             self.overrides.append(f"++data.source={_one_or_list(named)}")
         self.overrides.append(f"data.train_files={_one_or_list(list(rows.train))}")
         if rows.val and "data.val_files" not in typed:
             self.overrides.append(f"data.val_files={_one_or_list(list(rows.val))}")
+
+    def _format_of(self, named: list[str]) -> None:
+        """How another set than the run file's is written: as its format says where it is known, else as custom."""
+        from verl.data_preprocessing.reasoning_traces import DATA_CONFIGS
+
+        known = [name for name, one in DATA_CONFIGS.items() if one.source is not None and [one.source.repo] == named]
+        form = value_of(self.config, "data.format")
+        if form not in known:
+            form = known[0] if known else "custom"
+            if not all(one.endswith(".parquet") for one in named):
+                self.notes.append(
+                    f"{named[0]} is read as data.format={form}; write data.format=NAME where its columns are others"
+                )
+        OmegaConf.update(self.config, "data.format", form, force_add=True)
+        self.overrides.append(f"++data.format={form}")
+
+    def _preparation(self) -> Preparation:
+        is_warmup = self.phase.rows == "teacher_sft"
+        templates = value_of(self.config, "data.templates") if is_warmup else None
+        return Preparation(
+            rows=self.phase.rows,
+            data=self.data,
+            data_format=value_of(self.config, "data.format") or "custom",
+            kind=value_of(self.config, "data.kind") or "auto",
+            tokenizer=value_of(self.config, "data.tokenizer") if is_warmup else None,
+            templates=Path(str(templates)).expanduser() if templates else None,
+            max_teaching_tokens=value_of(self.config, "data.max_teaching_tokens") if is_warmup else None,
+        )
 
     def _weights(self) -> None:
         """A run's folder that is named as a model stands for its last weights."""
@@ -281,7 +333,9 @@ class _Making:
             variables[gpus.VARIABLE] = ",".join(self.split.training)
         no_gpu = not self.request.server_gpus and not self.request.train_gpus
         if self.request.launcher == "server" and self.phase.trains and no_gpu and not os.environ.get(AT_END):
-            variables[AT_END] = shlex.join([sys.executable, "-m", EVALUATION])
+            items = value_of(self.config, "launch.evaluation_items")
+            most = ["--items", str(items)] if items else []
+            variables[AT_END] = shlex.join([sys.executable, "-m", EVALUATION, *most])
         return variables
 
 

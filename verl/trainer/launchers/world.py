@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from verl.classmate.errors import ConfigError
-from verl.trainer.launchers.datasets import Rows, prepared
+from verl.trainer.launchers.datasets import Preparation, Rows, prepared
 from verl.trainer.launchers.folders import weights_in
 from verl.trainer.launchers.phases import Phase
 from verl.trainer.launchers.steps import Step
@@ -28,6 +28,9 @@ VARIABLE = "TEACHING_WORLD"
 STUDENTS, UNSEEN = ("weak", "strong"), ("unseen_llama", "unseen_mixed")
 WARMUP_FORMAT = "adaptive_teaching"
 """Format of its warm-up: question, outline, diagnosis, teaching."""
+
+TEACHING_LIMIT = 64
+"""Most tokens of a teaching that its teacher was taught to write; also in `configs/world/rl.yaml`."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +84,15 @@ class World:
 
     def warmup_rows(self, data: Path) -> Rows:
         """The rows of the supervised warm-up."""
-        return prepared(
-            str(self.folder / "warmup.jsonl"),
-            data_format=WARMUP_FORMAT,
+        how = Preparation(
             rows="teacher_sft",
             data=data,
+            data_format=WARMUP_FORMAT,
+            kind="rcl",
             templates=self.templates,
+            max_teaching_tokens=TEACHING_LIMIT,
         )
+        return prepared(str(self.folder / "warmup.jsonl"), how)
 
     def places(self, phase: Phase, *, typed: Collection[str], teacher: str) -> list[str]:
         """Overrides that say where its parts lie, but for students and the rows of a warm-up.
