@@ -175,8 +175,16 @@ class Students:
         (base, hit, seconds), probe = await asyncio.gather(
             self._baseline(student, task, step, validate), self._probe(student, task, draw)
         )
+        samples = self._teaching.protocol.baseline(validate=validate)
+        key = None if self._cache is None else self._baseline_key(student, task, samples, validate)
         return StudentLesson(
-            reader=reader, name=student.name, base=base, probe=probe, cache_hit=float(hit), seconds=seconds
+            reader=reader,
+            name=student.name,
+            base=base,
+            probe=probe,
+            cache_hit=float(hit),
+            seconds=seconds,
+            baseline_key=None if key is None else key.digest,
         )
 
     async def _baseline(
@@ -455,6 +463,7 @@ def _baseline_of(answers: Sequence[Continuation]) -> Baseline:
         finish_reasons=tuple(
             f"{'' if ok else _NO_ANSWER}{one.finish_reason or 'stop'}" for one, ok in zip(answers, found, strict=True)
         ),
+        texts=tuple(one.text or "" for one in answers),
     )
 
 

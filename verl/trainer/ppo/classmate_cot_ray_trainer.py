@@ -33,6 +33,7 @@ from verl.trainer.ppo.one_update import take_agreement
 from verl.trainer.ppo.passes import Passes, as_of_next_step, goes_straight_on
 from verl.trainer.ppo.queue_rows import AccountedRows, LostRows, put_fields, put_rewards, put_rows, row_uids
 from verl.trainer.ppo.step_record import StepRecorder, save_and_prune
+from verl.trainer.ppo.teaching_collector import TeachingCollector
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -72,7 +73,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         self.classmates = self._given.classmates
         self._startup = start_up.StartupLine(self._given.clock, self.console)
         self._passes = Passes(config, run.config)
-        self._recorder = StepRecorder(run)
+        self._recorder = StepRecorder(run, TeachingCollector.of_run(config, run))
         self._fetched_prompts = 0
         self._next_under_way = self._validates = False
         self._greedy: dict[str, Greedy] = {}

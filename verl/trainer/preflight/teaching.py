@@ -11,6 +11,7 @@ from verl.classmate.config import RunConfig
 from verl.classmate.errors import ConfigError
 from verl.data_preprocessing.taught_dataset import has_truth
 from verl.teaching.config import NODE, TeachingConfig
+from verl.teaching.held_out import held_out_hashes
 from verl.trainer.preflight.data import data_files
 from verl.trainer.preflight.tables import column_values
 
@@ -48,6 +49,8 @@ def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: Teaching
         raise ConfigError("data.max_response_length leaves no room for a teaching; write 64 or more")
     if teaching.reward.uses_rcl:
         _check_truths(config["data"])
+    if teaching.collect.enable:
+        held_out_hashes(teaching.collect.exclude_files)
 
 
 def _check_truths(data: Mapping[str, Any]) -> None:
