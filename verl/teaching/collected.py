@@ -1,7 +1,7 @@
 """One teaching as it is kept for the training of students: what was asked, written and made of it, for one student.
 
-One decision: a row has flags and no filter. What failed, leaks or harms is kept with the rest and said to be so; what is
-learnt from is chosen later (`verl.teaching.student_sets`). Only held-out questions are never kept.
+One decision: a row has flags and no filter. What failed, leaks or harms is kept with the rest and said to be so; what
+is learnt from is chosen later (`verl.teaching.student_sets`). Only held-out questions are never kept.
 
     >>> rows = rows_of(record, run="3f9c", teacher="3f9c@41", seed=0, templates=templates, baselines=cache.stored)
     >>> CollectedTeaching.from_json(rows[0].to_json()) == rows[0]
@@ -33,6 +33,10 @@ SOLUTION_KEYS = ("solution", "reference_solution", "bare_solution", "answer")
 
 NO_ANSWER = "no_answer"
 """Outcome of a response in which no answer was found."""
+
+
+INFRASTRUCTURE = frozenset({Outcome.timeout, Outcome.engine_error, Outcome.judge_error, Outcome.excluded})
+"""Outcomes of rows that may come out another way when they are made again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +141,11 @@ class CollectedTeaching:
     template_hash: str
     """Of the prompts, which stand beside the shards."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether an engine or the checker failed at it, and nobody was at fault who can learn."""
+        return self.outcome in INFRASTRUCTURE
+
     def to_json(self) -> str:
         """The line, without its end."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -228,9 +237,7 @@ def _row(
     question = str(task.question)
     return CollectedTeaching(
         **of_row,
-        id=row_id(
-            run=of_row["run"], step=of_row["step"], key=key, variation=of_row["variation"], student=lesson.name
-        ),
+        id=row_id(run=of_row["run"], step=of_row["step"], key=key, variation=of_row["variation"], student=lesson.name),
         student=lesson.name,
         student_model=asked.model,
         uid=taught.group,

@@ -10,7 +10,7 @@ set has it. So a file with bare questions keeps out rows that ask them with an i
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +89,9 @@ def held_out_hashes(files: Sequence[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def is_held_out(task: Task, held_out: Collection[str]) -> bool:
+def is_held_out(task: Task, held_out: frozenset[str]) -> bool:
     """Whether a question is one of an evaluation, in any form that its row has."""
-    return not held_out.isdisjoint(_forms(task)) if isinstance(held_out, frozenset) else bool(_forms(task) & {*held_out})
-
-
-def _forms(task: Task) -> set[str]:
-    return forms_of({"question": str(task.question), "extra_info": task.extra_info})
+    return not held_out.isdisjoint(forms_of({"question": str(task.question), "extra_info": task.extra_info}))
 
 
 def read_tasks(files: Sequence[str]) -> tuple[list[Task], dict[str, int]]:

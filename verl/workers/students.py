@@ -143,6 +143,11 @@ class Students:
             template_kwargs=run.template_kwargs,
         )
 
+    @property
+    def stored(self) -> BaselineCache | None:
+        """The students' stored answers without advice; None where they are not stored."""
+        return self._cache
+
     @functools.cached_property
     def _cache(self) -> BaselineCache | None:
         return None if self._cache_file is None else BaselineCache(self._cache_file)

@@ -62,14 +62,12 @@ class TeachingCollector:
         here = [name for name in validation if Path(name).expanduser().is_file()]
         for name in sorted(set(validation) - set(here)):
             run.console.line(
-                f"teachings   {name} is not on this machine: its questions are collected if they are trained on; name a "
-                "copy in rcl.collect.exclude_files",
+                f"teachings   {name} is not on this machine: its questions are collected if they are trained on; "
+                "name a copy in rcl.collect.exclude_files",
                 loud=True,
             )
         held_out = held_out_hashes([*here, *teaching.collect.exclude_files])
-        return cls(
-            run, teaching, temperature=float(config.actor_rollout_ref.rollout.temperature), held_out=held_out
-        )
+        return cls(run, teaching, temperature=float(config.actor_rollout_ref.rollout.temperature), held_out=held_out)
 
     def keep(self, step: int, records: Sequence[RowRecord]) -> None:
         """Writes the teachings of a step, unless they are there.
