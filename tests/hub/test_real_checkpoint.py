@@ -12,8 +12,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.e2e.world import MAIN, World, finished, settings
 from tests.hub.stand_in import LocalHub
-from verl.hub.checkpoints import has_whole_weights, read_run
+from verl.hub.checkpoints import read_run
 from verl.hub.upload import Target, upload
+from verl.trainer.run.model_folders import has_whole_weights
 
 pytestmark = pytest.mark.long
 

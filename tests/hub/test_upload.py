@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from transformers import AutoModelForCausalLM
 
 from tests.hub.stand_in import LocalHub, Request
-from verl.hub.checkpoints import has_whole_weights
+from verl.trainer.run.model_folders import has_whole_weights
 
 ROOT = Path(__file__).parents[2]
 

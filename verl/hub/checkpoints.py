@@ -8,8 +8,6 @@
 import contextlib
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 import yaml
 
 from verl.trainer.run.checkpoints import TRACKER, step_folders
+from verl.trainer.run.model_folders import can_be_merged, has_whole_weights, merge_shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,27 +91,6 @@ def read_folder(path: Path) -> Run:
     return Run(checkpoints=(model,), config={}, metrics=(), notes=())
 
 
-def has_whole_weights(folder: Path) -> bool:
-    """Whether a model folder has a config and all of its weights, none of them cut off."""
-    try:
-        names = {"model.safetensors"}
-        index = folder / "model.safetensors.index.json"
-        if index.exists() and not (folder / "model.safetensors").exists():
-            names = set(json.loads(index.read_text())["weight_map"].values())
-        return (folder / "config.json").exists() and all(_is_whole(folder / name) for name in names)
-    except (OSError, ValueError, KeyError, AttributeError):
-        return False
-
-
-def _is_whole(weights: Path) -> bool:
-    """Whether a safetensors file is as long as its header says."""
-    with weights.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
-    return weights.stat().st_size == 8 + length + end
-
-
 def _step_of(path: Path) -> re.Match[str] | None:
     return re.fullmatch(r"global_step_(\d+)", path.name)
 
@@ -120,19 +98,12 @@ def _step_of(path: Path) -> re.Match[str] | None:
 def _checkpoint(folder: Path, step: int) -> Checkpoint:
     actor = folder / "actor"
     checkpoint = Checkpoint(name=f"global_step_{step}", step=step, model=actor / "huggingface", actor=actor)
-    if not has_whole_weights(checkpoint.model) and not _can_be_merged(actor):
+    if not has_whole_weights(checkpoint.model) and not can_be_merged(actor):
         raise ValueError(
             f"{folder} has neither a whole model in actor/huggingface nor all shards in actor: move it away, or name "
             "the good ones by --main_only_path"
         )
     return checkpoint
-
-
-def _can_be_merged(actor: Path) -> bool:
-    shards = [re.fullmatch(r"model_world_size_(\d+)_rank_(\d+)\.pt", path.name) for path in actor.glob("model_*.pt")]
-    ranks = {int(shard[2]) for shard in shards if shard}
-    sizes = {int(shard[1]) for shard in shards if shard}
-    return sizes == {len(ranks)} and (actor / "huggingface" / "config.json").exists()
 
 
 def _story(root: Path) -> dict[str, Any]:
@@ -153,9 +124,4 @@ def merge(checkpoint: Checkpoint) -> None:
         ValueError: when it fails.
     """
     assert checkpoint.actor is not None
-    command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
-    command += ["--local_dir", str(checkpoint.actor), "--target_dir", str(checkpoint.model)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode or not has_whole_weights(checkpoint.model):
-        reason = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
-        raise ValueError(f"{checkpoint.actor} could not be merged ({reason})")
+    merge_shards(checkpoint.actor, checkpoint.model)

@@ -21,8 +21,9 @@ from typing import Any
 from tqdm import tqdm
 
 from verl.data_preprocessing.common import sha256_of
-from verl.hub.checkpoints import Checkpoint, Run, has_whole_weights, merge
+from verl.hub.checkpoints import Checkpoint, Run, merge
 from verl.hub.model_card import MARKER, model_card, validation_plot
+from verl.trainer.run.model_folders import has_whole_weights
 
 Content = Path | bytes
 """Of a file on the hub: that of a local file, or the bytes themselves."""

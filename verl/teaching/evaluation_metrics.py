@@ -71,6 +71,8 @@ class Trial:
     """The student's outline. All of these in the student's tokens."""
     leaked: bool | None = None
     """Whether the teaching gives the answer away; None where nobody looked."""
+    question: str | None = None
+    """Items of one question, such as those of several students, are resampled together; None: the item is its own."""
 
     def __post_init__(self) -> None:
         for side, responses in (("baseline", self.baseline), ("guided", self.after)):
@@ -172,8 +174,8 @@ class EvaluationReport:
 def evaluate(trials: Iterable[Trial], *, seed: int = 0, resamples: int = RESAMPLES) -> EvaluationReport:
     """All numbers of an evaluation.
 
-    Intervals of APG, NGain, TES and TES_total come from resampling items, then the seeds within each, both sides
-    together. There is none for one item alone, nor where a resample leaves the number undefined.
+    Intervals of APG, NGain, TES and TES_total come from resampling questions, then the seeds within each of their
+    items, both sides together. There is none for one question alone, nor where a resample leaves the number undefined.
 
     Args:
         trials: every item at least once; what had a failed call is left out and counted by the caller.
@@ -189,7 +191,8 @@ def evaluate(trials: Iterable[Trial], *, seed: int = 0, resamples: int = RESAMPL
     cells = [[_numbers(trial) for trial in item] for item in by_item.values()]
     item_means = np.array([np.mean(item, axis=0) for item in cells])
     whole = _derived(item_means.mean(axis=0))
-    intervals = _intervals(cells, seed, resamples) if len(cells) > 1 else {}
+    asked = _questions(by_item)
+    intervals = _intervals(cells, asked, seed, resamples) if len(asked) > 1 else {}
     b_J, w_J = item_means[:, _B], item_means[:, _W]
     kept = [not _is_lower(after, before) for before, after in zip(b_J, w_J, strict=True)]
     harm = [float(before - after) for before, after, fine in zip(b_J, w_J, kept, strict=True) if not fine]
@@ -284,17 +287,29 @@ def _reduction(after: float, before: float) -> float | None:
     return 1 - float(after) / float(before) if before else None
 
 
+def _questions(by_item: Mapping[str, Sequence[Trial]]) -> list[np.ndarray]:
+    """The places of the items of each question."""
+    found: dict[tuple[bool, str], list[int]] = {}
+    for place, (item, trials) in enumerate(by_item.items()):
+        question = trials[0].question
+        found.setdefault((question is None, item if question is None else question), []).append(place)
+    return [np.array(places) for places in found.values()]
+
+
 def _intervals(
-    cells: Sequence[Sequence[Sequence[float]]], seed: int, resamples: int
+    cells: Sequence[Sequence[Sequence[float]]], asked: Sequence[np.ndarray], seed: int, resamples: int
 ) -> Mapping[str, tuple[float, float] | None]:
-    """Percentile intervals; an item is drawn with its seeds, of which as many as it has are drawn again."""
+    """Percentile intervals; a question is drawn with its items, and of the seeds of an item as many as it has."""
     drawn = np.random.default_rng(seed)
+    even = len({len(places) for places in asked}) == 1
+    together = np.stack(asked) if even else np.zeros(0, dtype=int)
     seeds_J = np.array([len(item) for item in cells])
     starts_J = np.concatenate([[0], np.cumsum(seeds_J)[:-1]])
     flat = np.array([numbers for item in cells for numbers in item])
     found: dict[str, list[float | None]] = {}
     for _ in range(resamples):
-        items = drawn.integers(len(cells), size=len(cells))
+        questions = drawn.integers(len(asked), size=len(asked))
+        items = together[questions].ravel() if even else np.concatenate([asked[i] for i in questions])
         sizes = seeds_J[items]
         within = np.floor(drawn.random(sizes.sum()) * np.repeat(sizes, sizes)).astype(int)
         rows = flat[np.repeat(starts_J[items], sizes) + within]

@@ -37,7 +37,7 @@ from verl.workers.classmates.placement import resolved_engine
 from verl.workers.classmates.shared_draws import drawn_once
 from verl.workers.model_revision import revision_of
 
-_BASELINE, _PROBE, _GUIDED = 1_000_000, 2_000_000, 0
+_BASELINE, _PROBE, _GUIDED, _AGAIN = 1_000_000, 2_000_000, 0, 3_000_000
 """What a student's seeds begin with for each condition, so that no two requests share one."""
 
 _ALL_ROLLOUTS = -1
@@ -196,11 +196,18 @@ class Students:
         self, student: Student, task: Task, step: int, validate: bool
     ) -> tuple[SolveRate, bool, float]:
         """b, whether it was stored, and the seconds of one call; NaN where there was none."""
+        answers, hit, seconds = await self._answers_alone(student, task, step, validate)
+        return solve_rate(answers), hit, seconds
+
+    async def _answers_alone(
+        self, student: Student, task: Task, step: int, validate: bool
+    ) -> tuple[tuple[StudentAnswer, ...], bool, float]:
+        """The M answers that b is the mean of; the rest as in `_baseline`."""
         samples = self._teaching.protocol.baseline(validate=validate)
         key = self._baseline_key(student, task, samples, validate)
         stored = None if key is None or self._cache is None else self._cache.get(key)
         if stored is not None:
-            return stored_rate(stored), True, math.nan
+            return stored_answers(stored), True, math.nan
         # Without a revision the weights change, and so does the baseline with the step.
         seeds = self._seeds(student, task, 0 if key is not None else step, _ALL_ROLLOUTS, _BASELINE, samples)
         began = time.perf_counter()
@@ -209,10 +216,11 @@ class Students:
             ("baseline", student.reader, tuple(seeds), chat.text), lambda: self._answers(student, task, chat, seeds, validate)
         )
         seconds = time.perf_counter() - began
-        rate = solve_rate([student_answer(one) for one in answers])
+        counted = tuple(student_answer(one) for one in answers)
+        rate = solve_rate(counted)
         if key is not None and self._cache is not None and rate.outcome is Outcome.ok and not rate.failed:
-            return stored_rate(self._cache.put(key, _baseline_of(answers))), False, seconds
-        return rate, False, seconds
+            return stored_answers(self._cache.put(key, _baseline_of(answers))), False, seconds
+        return counted, False, seconds
 
     def _baseline_key(self, student: Student, task: Task, samples: int, validate: bool) -> BaselineKey | None:
         """None where the student's weights change."""
@@ -263,6 +271,23 @@ class Students:
             tokens=len(reply.token_ids),
             cut=reply.finish_reason == "length",
         )
+
+    # What an evaluation asks for by itself.
+
+    async def alone(self, task: Task, reader: int, *, step: int, validate: bool) -> tuple[StudentAnswer, ...]:
+        """A student's M answers to the question alone, which are asked for unless they are stored."""
+        return (await self._answers_alone(self.students[reader], task, step, validate))[0]
+
+    async def alone_again(self, task: Task, reader: int, *, step: int, validate: bool) -> tuple[Continuation, ...]:
+        """N answers to the question alone, drawn anew: what chance makes of a student that is told nothing."""
+        student, count = self.students[reader], self._teaching.protocol.guided(validate=validate)
+        chat = self._chat(student, self._teaching.templates.baseline(str(task.question)))
+        seeds = self._seeds(student, task, step, _ALL_ROLLOUTS, _AGAIN, count)
+        return await self._answers(student, task, chat, seeds, validate)
+
+    async def outline(self, task: Task, reader: int, *, draw: int) -> Probe:
+        """A student's outline; the same `draw` gives the same one."""
+        return await self._probe(self.students[reader], task, draw)
 
     # When it has written.
 
@@ -438,21 +463,19 @@ def student_answer(one: Continuation) -> StudentAnswer:
     )
 
 
-def stored_rate(baseline: Baseline) -> SolveRate:
-    """A solve rate from stored answers; what had no answer stands there with the finish reason `no_answer`."""
-    return solve_rate(
-        [
-            StudentAnswer(
-                outcome=Outcome.no_answer if reason.startswith(_NO_ANSWER) else Outcome.ok,
-                score=score,
-                parsed=not reason.startswith(_NO_ANSWER),
-                finished=not reason.endswith("length"),
-                tokens=length,
-            )
-            for score, length, reason in zip(
-                baseline.scores, baseline.response_lengths, baseline.finish_reasons, strict=True
-            )
-        ]
+def stored_answers(baseline: Baseline) -> tuple[StudentAnswer, ...]:
+    """Stored answers as solve rates count them; what had no answer stands there with the finish reason `no_answer`."""
+    return tuple(
+        StudentAnswer(
+            outcome=Outcome.no_answer if reason.startswith(_NO_ANSWER) else Outcome.ok,
+            score=score,
+            parsed=not reason.startswith(_NO_ANSWER),
+            finished=not reason.endswith("length"),
+            tokens=length,
+        )
+        for score, length, reason in zip(
+            baseline.scores, baseline.response_lengths, baseline.finish_reasons, strict=True
+        )
     )
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import importlib.util
 import logging
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -225,19 +226,47 @@ def start_ray(config: DictConfig, run: RunConfig, fork_server: ForkServer | None
     Raises:
         ConfigError: when the cluster has fewer logical CPUs than the run's actors ask for.
     """
-    import ray
-
     from verl.trainer.preflight.devices import check_gpus, check_ray_cpus
     from verl.trainer.resources.plan import needed_gpus, needed_ray_cpus
 
-    runtime_env, reward = _runtime_env(config, run), run.reward
+    reward = run.reward
+
+    def check(there: Mapping[str, float]) -> None:
+        check_ray_cpus(config, reward, there.get("CPU", 0))
+        check_gpus(config, reward, there.get("GPU", 0))
+
+    needs = Needs(cpus=needed_ray_cpus(config, reward), gpus=needed_gpus(config, reward), check=check)
+    return open_ray(config, run, needs, fork_server)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What Ray must have for the actors of a run."""
+
+    cpus: int
+    """Logical CPUs."""
+    gpus: int
+    """GPUs; on the CPU logical ones, which upstream's pools ask for."""
+    check: Callable[[Mapping[str, float]], None] = lambda _: None
+    """Is shown what a cluster has; raises ConfigError where that is too little."""
+
+
+def open_ray(config: DictConfig, run: RunConfig, needs: Needs, fork_server: ForkServer | None = None) -> RaySession:
+    """As `start_ray`, for whoever knows what its actors need.
+
+    Raises:
+        ConfigError: of `needs.check`.
+    """
+    import ray
+
+    runtime_env = _runtime_env(config, run)
     options: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)  # type: ignore[assignment]
     options = {key: value for key, value in options.items() if value is not None and key != "runtime_env"}
     # Logical CPUs: fewer than the actors ask for would make them wait for ever, whatever the number of cores.
-    options.setdefault("num_cpus", max(os.cpu_count() or 1, needed_ray_cpus(config, reward)))
+    options.setdefault("num_cpus", max(os.cpu_count() or 1, needs.cpus))
     if run.device == "cpu":
-        # Logical ones, which upstream's pools ask for; an own number of the user's is kept where it is larger.
-        options["num_gpus"] = max(options.get("num_gpus") or 0, needed_gpus(config, reward))
+        # An own number of the user's is kept where it is larger.
+        options["num_gpus"] = max(options.get("num_gpus") or 0, needs.gpus)
         # Ray counts its logical ones against this list, which those empty who want no GPU to be used.
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     if os.environ.get("RAY_ADDRESS"):
@@ -259,7 +288,6 @@ def start_ray(config: DictConfig, run: RunConfig, fork_server: ForkServer | None
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-        check_ray_cpus(config, reward, ray.cluster_resources().get("CPU", 0))
-        check_gpus(config, reward, ray.cluster_resources().get("GPU", 0))
+        needs.check(ray.cluster_resources())
         undone_on_error.pop_all()
     return RaySession(logs=Path(context.address_info["session_dir"]) / "logs", fork_server=own)
