@@ -6,8 +6,8 @@
 #   STUDY=uneven_steps bash examples/cot_transfer_study.sh      another study; --list shows all of them
 #
 # Options are those of `python -m verl.evaluation.study` (--help). The same command goes on with an interrupted study.
-# Times on 2 cores: about 1 minute to install (the first time only), 8 minutes for the readers and the first seed's
-# policy, then some 10 minutes a seed with 12 arms; cot_transfer_cipher takes 50 minutes in all, and so does uneven_steps.
+# Times on 2 cores: about 1 minute to install (the first time only), then 70 minutes with 12 arms, 8 seeds and the readers;
+# cot_transfer_cipher and uneven_steps take 50 minutes each.
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../my_scripts/common.sh"

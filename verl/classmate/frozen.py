@@ -118,7 +118,7 @@ def frozen_classmates(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, 
             reward,
             spec,
             name=classmate_name(m),
-            label=f"classmate {m}",
+            label=f"{reward.readers_called} {m}",
             keys=f"reward_model.classmates[{m}].",
             self_play=spec.self_play,
         )

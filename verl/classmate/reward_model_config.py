@@ -110,6 +110,8 @@ class ClassmateRewardModelConfig(JudgeKeys):
     evaluation_classmates: tuple[ReaderSpec, ...] = ()
     """Readers that are asked in validation only and have no part in any reward (unseen_0_score and so on), in any run,
     baselines included: a list like classmates, without weight."""
+    readers_called: Literal["classmate", "student"] = "classmate"
+    """What a person is told they are: a teacher's run has students in the place of classmates."""
     classmate_backend: Backend = "auto"
     """Engine of the classmates: hf (batched transformers), vllm, openai (a server that others started, named in
     host_classmate_name_to_url_json_fn), or auto (openai for a model in that file, else vllm on a GPU, else hf)."""

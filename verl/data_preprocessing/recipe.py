@@ -21,9 +21,11 @@ import os
 import sys
 import tempfile
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 from verl.data_preprocessing import common, near_repeats, sources, splits
@@ -57,6 +59,8 @@ class Recipe(ABC):
     """Whether the source has a test part of its own, so that there is an option `--val_file`."""
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Options that only this set has, with argparse's keywords; the manifest records their values."""
+    modules: ClassVar[tuple[ModuleType, ...]] = ()
+    """Further modules that make the rows."""
 
     @abstractmethod
     def sources(self, options: argparse.Namespace) -> Mapping[str, tuple[HubSplit, ...]]:
@@ -184,7 +188,10 @@ def _code(recipe: Recipe) -> str:
     """Hash of the code that makes the rows: another wording of a prompt is another data set."""
     digest = hashlib.sha256()
     classes = [inspect.getfile(cls) for cls in type(recipe).__mro__ if issubclass(cls, Recipe)]
-    for path in sorted({*classes, __file__, common.__file__, near_repeats.__file__, sources.__file__, splits.__file__}):
+    further = [str(module.__file__) for module in recipe.modules]
+    for path in sorted(
+        {*classes, *further, __file__, common.__file__, near_repeats.__file__, sources.__file__, splits.__file__}
+    ):
         digest.update(Path(path).read_bytes())
     return digest.hexdigest()
 
@@ -231,7 +238,7 @@ def _read_tasks(
 ) -> tuple[dict[str, list[Task]], int]:
     """The usable records of each part, and how many were not; these are reported on stderr."""
     tasks: dict[str, list[Task]] = {}
-    problems: list[str] = []
+    problems: list[tuple[str, str]] = []
     for part, chosen in inputs.items():
         tasks[part] = []
         for record in read(chosen, part=part):
@@ -240,16 +247,27 @@ def _read_tasks(
                     raise ValueError(record.problem)
                 tasks[part].append(recipe.task(record, options))
             except ValueError as error:
-                problems.append(f"{record.place} left out: {' '.join(str(error).split())}")
-    for problem in problems[:MOST_REPORTS]:
-        print(problem, file=sys.stderr)
+                problems.append((record.place, " ".join(str(error).split())))
+    reasons = Counter(reason for _, reason in problems)
+    useless = next((part for part, usable in tasks.items() if not usable), None)
+    if useless is not None:
+        names = ", ".join(str(next(iter(source.provenance().values()))) for source in inputs[useless])
+        # What is wrong with each row alike is said once.
+        why = next(iter(reasons)) if len(reasons) == 1 else "check that it is the right file"
+        _report(problems if len(reasons) > 1 else [], reasons)
+        raise ValueError(f"no row of {names} can be used for {recipe.name}: {why}")
+    _report(problems, reasons)
+    return tasks, len(problems)
+
+
+def _report(problems: Sequence[tuple[str, str]], reasons: Mapping[str, int]) -> None:
+    """Says on stderr which records are left out and why: one by one where they are few, else how often."""
+    for place, reason in problems[:MOST_REPORTS]:
+        print(f"{place} left out: {reason}", file=sys.stderr)
     if len(problems) > MOST_REPORTS:
         print(f"... and {len(problems) - MOST_REPORTS} more left out", file=sys.stderr)
-    for part, usable in tasks.items():
-        if not usable:
-            names = ", ".join(str(next(iter(source.provenance().values()))) for source in inputs[part])
-            raise ValueError(f"no row of {names} can be used for {recipe.name}: check that it is the right file")
-    return tasks, len(problems)
+        for reason, count in sorted(reasons.items(), key=lambda item: -item[1])[:5]:
+            print(f"{count} in all: {reason}", file=sys.stderr)
 
 
 def _replace_folder(folder: Path, rows: Mapping[str, Sequence[Mapping[str, Any]]], manifest: Mapping[str, Any]) -> None:

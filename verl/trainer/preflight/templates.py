@@ -85,7 +85,8 @@ def template_notes(
     readers = [policy, *(one for one in classmates if one.own is not policy.own)]
     return [
         *_role_notes(readers, chat_samples(config["data"]), reward),
-        *_thought_notes(policy, classmates, reward),
+        # A teacher's thoughts are nobody's to read.
+        *([] if "rcl" in config else _thought_notes(policy, classmates, reward)),
         *_date_notes(readers, reward, chat_date),
     ]
 

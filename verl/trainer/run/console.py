@@ -32,6 +32,19 @@ STEP_NUMBERS: tuple[tuple[str, str, str], ...] = (
 )
 """(label, metric, format) of the numbers on a step's line; a metric that a run does not have is left out."""
 
+TEACHING_NUMBERS: tuple[tuple[str, str, str], ...] = (
+    ("solved alone", "rcl/b", ".2f"),
+    ("gain", "rcl/d", "+.2f"),
+    ("made worse", "rcl/degrade", ".0%"),
+    ("likelihood", "rlt/solution_log_prob/mean", ".2f"),
+    ("advice tokens", "rcl/length/mean", ".0f"),
+    ("empty", "rcl/abstain", ".0%"),
+    ("broken", "critic/teaching_broken/mean", ".0%"),
+    ("leak", "rcl/leak", ".0%"),
+    ("grad", "actor/grad_norm", ".2f"),
+)
+"""The same of a run that trains a teacher."""
+
 
 PLAIN_WIDTH = 120
 """Columns of a table in a file or a pipe, whatever the size of the terminal behind it."""
@@ -96,9 +109,10 @@ class Console:
 
     def step(self, step: int, total: int, metrics: Mapping[str, Any], seconds: float) -> None:
         """The line of one training step; `seconds` is its wall time."""
+        numbers = TEACHING_NUMBERS if metrics.keys() & {"rcl/d", "rlt/reward/mean"} else STEP_NUMBERS
         parts = [
             f"{label} {format(float(metrics[key]), spec)}"
-            for label, key, spec in STEP_NUMBERS
+            for label, key, spec in numbers
             if key in metrics and metrics[key] == metrics[key]
         ]
         validation = metrics.get("timing_s/testing")

@@ -22,8 +22,27 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 """(label, validation variable, format)."""
 
 
+_STUDENT = re.compile(r"validation/rcl/student/(.+)/(b|d|ndr_c|length/mean|abstain)")
+_OF_STUDENT: dict[str, tuple[str, str]] = {
+    "b": ("solved alone", ".2f"),
+    "d": ("gain by advice (APG)", "+.2f"),
+    "ndr_c": ("right answers kept", ".2f"),
+    "length/mean": ("advice, tokens", ".1f"),
+    "abstain": ("empty advice", ".0%"),
+}
+"""Label and format of a student's numbers in a run that trains a teacher."""
+
+
 def validation_numbers(line: dict[str, Any]) -> dict[str, float]:
     """The table's numbers out of one line of `metrics.jsonl`, averaged over data sources."""
+    students = {
+        f"{match[1]}: {_OF_STUDENT[match[2]][0]}": float(value)
+        for key, value in line.items()
+        if value is not None and (match := _STUDENT.fullmatch(key))
+    }
+    if students:
+        order = [label for label, _ in _OF_STUDENT.values()]
+        return dict(sorted(students.items(), key=lambda one: (_student(one[0]), order.index(_part(one[0])))))
     found: dict[str, list[float]] = {}
     for key, value in line.items():
         match = re.fullmatch(r"val-core/.+/([^/]+)/mean@\d+", key)
@@ -33,6 +52,14 @@ def validation_numbers(line: dict[str, Any]) -> dict[str, float]:
             if row := re.fullmatch(variable, match[1]):
                 found.setdefault(label.format(*row.groups()), []).append(value)
     return {label: sum(values) / len(values) for label, values in found.items()}
+
+
+def _student(label: str) -> str:
+    return label.rpartition(": ")[0]
+
+
+def _part(label: str) -> str:
+    return label.rpartition(": ")[2]
 
 
 def before_after(folder: RunFolder) -> tuple[dict[str, float], dict[str, float]]:
@@ -65,9 +92,12 @@ def print_summary(console: Console, folder: RunFolder) -> None:
     before, after = before_after(folder)
     if after:
         formats = {label.split("{")[0]: spec for label, _, spec in _ROWS}
+        of_students = dict(_OF_STUDENT.values())
         rows = []
         for label in before | after:
-            spec = next(spec for start, spec in formats.items() if label.startswith(start))
+            spec = of_students.get(_part(label)) or next(
+                spec for start, spec in formats.items() if label.startswith(start)
+            )
             rows.append([label, *(format(one[label], spec) if label in one else "-" for one in (before, after))])
         console.table("held-out problems", ["", "before", "after"], rows)
     if (judges := judge_line(folder)) is not None:
