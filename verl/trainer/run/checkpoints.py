@@ -89,13 +89,16 @@ def saved_ranks(checkpoint: Path) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def check_ranks(checkpoint: Path, *, gpus_per_node: int, nodes: int) -> None:
+def check_ranks(
+    checkpoint: Path, *, gpus_per_node: int, nodes: int, model_key: str = "actor_rollout_ref.model.path"
+) -> None:
     """As many ranks read a checkpoint as have written it: each rank reads its own shard of weights and Adam.
 
     Args:
         checkpoint: a folder `global_step_N`.
         gpus_per_node: `trainer.n_gpus_per_node`; on the CPU ranks.
         nodes: `trainer.nnodes`.
+        model_key: where a run of this kind takes its weights from.
 
     Raises:
         ConfigError: with the number that fits, and how to start from the weights alone with any other.
@@ -109,7 +112,7 @@ def check_ranks(checkpoint: Path, *, gpus_per_node: int, nodes: int) -> None:
         fix = f"trainer.n_gpus_per_node={saved // nodes}"
     merged = checkpoint / "actor" / "huggingface"
     alone = (
-        f", or a new trainer.default_local_dir with actor_rollout_ref.model.path={merged} for its weights without Adam"
+        f", or a new trainer.default_local_dir with {model_key}={merged} for its weights without Adam"
         if next(merged.glob("*.safetensors"), None) is not None
         else ""
     )

@@ -40,6 +40,9 @@ from verl.trainer.run.choices import USUAL
 CONFIG_FOLDER = Path(__file__).parents[1] / "config"
 """Our primary YAML files; upstream's are found by their search path."""
 
+HARDWARE = "hardware"
+"""Config group of the settings of a machine; what users type, whatever group a config has."""
+
 _UPSTREAM = "pkg://verl.trainer.config"
 """Where Hydra finds upstream's YAML files; our primary ones say it too, for those who compose them by `hydra.main`."""
 
@@ -48,7 +51,7 @@ _EXPECTED = {bool: "true or false", int: "an integer", float: "a number"}
 _FREE_TEXT = ("name", "path", "dir", "files", "strategy")
 """Endings of keys whose values are text by nature, so that their defaults need not be looked up."""
 
-_NODES_WITH_FILES = ("actor_rollout_ref.model", "critic.model", "data", "reward", "reward_model", "trainer")
+_NODES_WITH_FILES = ("actor_rollout_ref.model", "critic.model", "data", "model", "reward", "reward_model", "trainer")
 """Where users name models and files. Upstream's own `~/` elsewhere stays: a run may be resumed from another home."""
 
 _NAMES = ("trainer.project_name", "trainer.experiment_name", "trainer.default_local_dir")
@@ -89,8 +92,12 @@ def default_hardware() -> str:
     return "gpu" if torch.cuda.is_available() else "cpu"
 
 
-def prepare_overrides(arguments: list[str]) -> list[str]:
+def prepare_overrides(arguments: list[str], *, hardware: str = HARDWARE) -> list[str]:
     """Hydra's command line with flags in front, aliases resolved and the hardware group chosen.
+
+    Args:
+        arguments: what was typed.
+        hardware: the config group that `hardware=cpu` chooses from.
 
     Raises:
         ConfigError: for a flag that Hydra does not know, for a sweep, and when two spellings of one key disagree.
@@ -103,8 +110,12 @@ def prepare_overrides(arguments: list[str]) -> list[str]:
         else:
             flags.append(argument)
     overrides = [_quoted_name(override) for override in resolve_aliases(typed)]
-    if not any(override.lstrip("+").startswith("hardware=") for override in overrides):
-        overrides.append(f"hardware={default_hardware()}")
+    chosen = [override for override in overrides if override.lstrip("+").startswith(f"{HARDWARE}=")]
+    if not chosen:
+        overrides.append(f"{hardware}={default_hardware()}")
+    elif hardware != HARDWARE:
+        overrides = [override for override in overrides if override not in chosen]
+        overrides.append(f"{hardware}={chosen[-1].partition('=')[2]}")
     return flags + overrides
 
 
@@ -145,7 +156,9 @@ def _quoted_name(override: str) -> str:
     return f"{key}='{value}'" if isinstance(read, bool | int | float) else override
 
 
-def compose(config_name: str, arguments: list[str]) -> DictConfig | None:
+def compose(
+    config_name: str, arguments: list[str], *, hardware: str = HARDWARE, help_text: str = HELP
+) -> DictConfig | None:
     """The composed config of `arguments`; None when a flag asked for something else.
 
     `~/` before a model or a file becomes the home folder here, once: not all who open it later know what it means.
@@ -154,6 +167,8 @@ def compose(config_name: str, arguments: list[str]) -> DictConfig | None:
         config_name: the primary YAML file used when `--config-name` is not given.
         arguments: what `prepare_overrides` returned. Flags that show something are read from `sys.argv`, which must
             hold the same.
+        hardware: the config group of the machine's settings.
+        help_text: of `--help`, with the fields `config` and `settings`.
 
     Raises:
         ConfigError: for whatever Hydra refuses, and for text where a number or a switch belongs.
@@ -162,7 +177,9 @@ def compose(config_name: str, arguments: list[str]) -> DictConfig | None:
     if flags.help:
         # Hydra's own would compose the config and print its thousand lines.
         print(
-            HELP.format(config=flags.config_name or config_name, settings=BASE_YAML.read_text().partition("\n\n")[2]),
+            help_text.format(
+                config=flags.config_name or config_name, settings=BASE_YAML.read_text().partition("\n\n")[2]
+            ),
             end="",
         )
         return None
@@ -173,12 +190,12 @@ def compose(config_name: str, arguments: list[str]) -> DictConfig | None:
             _show(flags, loader, name)
             return None
         config = _load(loader, name, flags.overrides)
-        _check_types(config, flags.overrides, loader, name)
+        _check_types(config, flags.overrides, loader, name, hardware)
         _expand_home(config)
     except ConfigError:
         raise
     except (hydra.errors.HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
-        if flags.config_name and "Could not override 'hardware'" in str(error):
+        if flags.config_name and f"Could not override '{hardware}'" in str(error):
             raise ConfigError(
                 f"--config-name={name} does not build on a config of ours; write `defaults: [{config_name}, _self_]` "
                 "at the top of the YAML"
@@ -306,7 +323,9 @@ def _unknown_key(full_key: str, key: str, parent: DictConfig) -> str:
     return f"{full_key}: unknown key; --cfg job shows all keys, +{full_key}=... adds one that only verl's code knows"
 
 
-def _check_types(config: DictConfig, overrides: list[str], loader: ConfigLoaderImpl, config_name: str) -> None:
+def _check_types(
+    config: DictConfig, overrides: list[str], loader: ConfigLoaderImpl, config_name: str, group: str
+) -> None:
     """Refuses text for a number or a switch. OmegaConf does not: upstream's YAML is untyped, only its defaults tell."""
     texts = {}
     for override in overrides:
@@ -316,7 +335,7 @@ def _check_types(config: DictConfig, overrides: list[str], loader: ConfigLoaderI
             texts[key] = value
     if not texts:
         return
-    hardware = next(override for override in overrides if override.lstrip("+").startswith("hardware="))
+    hardware = next(override for override in overrides if override.lstrip("+").startswith(f"{group}="))
     defaults = _load(loader, config_name, [hardware])
     for key, value in texts.items():
         default = OmegaConf.select(defaults, key, throw_on_missing=False)

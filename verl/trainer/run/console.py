@@ -29,6 +29,10 @@ STEP_NUMBERS: tuple[tuple[str, str, str], ...] = (
     ("tokens", "response_length/mean", ".0f"),
     ("missing", "classmate/missing_ratio", ".0%"),
     ("grad", "actor/grad_norm", ".2f"),
+    ("loss", "train/loss", ".4f"),
+    ("grad", "train/grad_norm", ".2f"),
+    ("lr", "train/lr", ".1e"),
+    ("tokens", "train/global_tokens", ".0f"),
 )
 """(label, metric, format) of the numbers on a step's line; a metric that a run does not have is left out."""
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,9 @@ from verl.classmate.errors import ConfigError
 from verl.plugin.classmate_plugin import require_registered
 from verl.trainer.fork.server import ForkServer
 from verl.trainer.run import loggers
-from verl.trainer.run.checkpoints import latest_step
-from verl.trainer.run.command_line import compose, describe, prepare_overrides
+from verl.trainer.run.command_line import HARDWARE, HELP, compose, describe, prepare_overrides
 from verl.trainer.run.console import Console
+from verl.trainer.run.ending import RunFailed, how_to_go_on
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.run.session import RaySession, settle, start_fork_server, start_ray
 
@@ -87,14 +87,28 @@ _sigterm = _Terminator()
 
 
 def entry(config_name: str, trainer_name: str) -> None:
-    """Composes the config of the command line and trains.
+    """Composes the config of the command line and trains; see `main`.
+
+    Args:
+        config_name: the primary YAML file used when `--config-name` is not given.
+        trainer_name: name in upstream's trainer registry.
+    """
+    main(config_name, functools.partial(run, trainer_name=trainer_name))
+
+
+def main(
+    config_name: str, train: Callable[[DictConfig], Path], *, hardware: str = HARDWARE, help_text: str = HELP
+) -> None:
+    """Composes the config of the command line and hands it to `train`.
 
     Each bad end is one line on stderr: exit code 2 for a user's mistake, 1 for a run that failed, 130 after Ctrl-C and
     143 after SIGTERM.
 
     Args:
         config_name: the primary YAML file used when `--config-name` is not given.
-        trainer_name: name in upstream's trainer registry.
+        train: does the run and returns its folder.
+        hardware: config group of the machine's settings, which users call `hardware`.
+        help_text: of `--help`.
     """
     # Without it Hydra prints its own errors over several lines and ends the process.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
@@ -104,14 +118,16 @@ def entry(config_name: str, trainer_name: str) -> None:
     except RuntimeError as error:
         _fail(str(error), 2)
     try:
-        sys.argv[1:] = prepare_overrides(sys.argv[1:])
-        config = compose(config_name, sys.argv[1:])
+        sys.argv[1:] = prepare_overrides(sys.argv[1:], hardware=hardware)
+        config = compose(config_name, sys.argv[1:], hardware=hardware, help_text=help_text)
         if config is not None:
-            _at_end(run(config, trainer_name))
+            _at_end(train(config))
     except ConfigError as error:
         _fail(str(error), 2)
     except OmegaConfBaseException as error:
         _fail(describe(error), 2)
+    except RunFailed as failure:
+        _fail(str(failure), 1)
     except KeyboardInterrupt as stop:
         _fail("; ".join(["stopped", *map(str, stop.args)]), 143 if _sigterm.came else 130)
 
@@ -166,7 +182,7 @@ def run(config: DictConfig, trainer_name: str) -> Path:
         preflight.check(container, run_config)
         filled.refuse()
         folder = RunFolder.open(container)
-        how_to_go_on = functools.partial(_how_to_go_on, folder, container["trainer"]["resume_mode"])
+        go_on = functools.partial(how_to_go_on, folder, container["trainer"]["resume_mode"])
         try:
             run_config, settled = settle(config, run_config, folder)
             notes = [*filled.lines, *settled]
@@ -177,9 +193,9 @@ def run(config: DictConfig, trainer_name: str) -> Path:
             else:
                 _train(config, run_config, folder, clock, notes, fork_server)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(how_to_go_on()) from None
-        except _RunFailed as failure:
-            _fail(f"{failure}; {how_to_go_on()}", 1)
+            raise KeyboardInterrupt(go_on()) from None
+        except RunFailed as failure:
+            _fail(f"{failure}; {go_on()}", 1)
         finally:
             folder.leave()
     return folder.path
@@ -203,28 +219,6 @@ def _fork_server(config: DictConfig, run_config: RunConfig) -> Iterator[ForkServ
             server.close()
 
 
-class _RunFailed(Exception):
-    """A run on Ray that failed: what happened, and the log that says more."""
-
-
-def _how_to_go_on(folder: RunFolder, resume_mode: str) -> str:
-    """What to type after a run that did not come to its end.
-
-    Args:
-        folder: the run's.
-        resume_mode: `trainer.resume_mode` as the user wrote it.
-    """
-    try:
-        step = latest_step(folder.path)
-    except ConfigError as error:
-        return str(error)
-    if resume_mode == "auto":
-        resumes = f"the same command resumes the run at its last checkpoint, step {step}"
-        return resumes if step else "there is no checkpoint yet: the same command starts the run again"
-    resumes = f"trainer.resume_mode=auto trainer.default_local_dir={folder.path} resumes it at step {step}"
-    return resumes if step else "there is no checkpoint to resume from"
-
-
 def _train(
     config: DictConfig,
     run_config: RunConfig,
@@ -237,7 +231,7 @@ def _train(
 
     Raises:
         ConfigError: for a mistake that only Ray or the loaded data shows.
-        _RunFailed: for anything else that went wrong; the traceback is in the log.
+        RunFailed: for anything else that went wrong; the traceback is in the log.
     """
     log = folder.path / "logs" / "driver.log"
     failed: BaseException | None = None
@@ -280,10 +274,7 @@ def _train(
     if isinstance(failed, ConfigError):
         raise failed
     if failed is not None:
-        text = str(failed).strip().splitlines()
-        raise _RunFailed(
-            f"the run failed ({type(failed).__name__}: {text[-1] if text else 'no message'}); see {log}"
-        ) from failed
+        raise RunFailed.of(failed, log) from failed
 
 
 def _debug(config: DictConfig, run_config: RunConfig, folder: RunFolder, clock: StartupClock, notes: list[str]) -> None:

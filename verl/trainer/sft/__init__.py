@@ -1,0 +1,1 @@
+"""Supervised training on upstream's trainer: one process a GPU, a run folder like every other run's."""
