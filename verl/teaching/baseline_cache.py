@@ -82,10 +82,13 @@ class Baseline:
     """Of each response, in the student's tokens."""
     finish_reasons: tuple[str, ...]
     """Of each response, in the engine's words: `stop`, `length`."""
+    texts: tuple[str, ...] = ()
+    """The responses themselves, which a student may be shown as what to avoid (`contrastive` sets); none where a
+    baseline was stored without them."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.scores), len(self.response_lengths), len(self.finish_reasons)}
-        if lengths == {0} or len(lengths) != 1:
+        if lengths == {0} or len(lengths) != 1 or len(self.texts) not in {0, *lengths}:
             raise ValueError("a baseline has a score, a length and a finish reason for each sample; store all of them")
         for score in self.scores:
             if not isinstance(score, int | float) or not math.isfinite(score) or not 0 <= score <= 1:
@@ -135,8 +138,16 @@ class BaselineCache:
         Raises:
             ConfigError: the file is damaged or cannot be read.
         """
+        return self.stored(key.digest)
+
+    def stored(self, digest: str) -> Baseline | None:
+        """The same, by `BaselineKey.digest`, for those who were told that alone.
+
+        Raises:
+            ConfigError: the file is damaged or cannot be read.
+        """
         with self._open() as connection:
-            return self._read(connection, key.digest)
+            return self._read(connection, digest)
 
     def put(self, key: BaselineKey, baseline: Baseline) -> Baseline:
         """Stores a baseline unless there is one; the one that is stored now.

@@ -103,9 +103,10 @@ class CollectConfig:
     """What is kept of the teachings for the training of students."""
 
     enable: bool = False
-    """Whether every row is written to teachings/*.jsonl of the run folder."""
+    """Whether every training row is written to teachings/*.jsonl of the run folder."""
     exclude_files: tuple[str, ...] = ()
-    """Parquet or JSONL files whose questions are never collected: those of an evaluation."""
+    """Parquet or JSONL files whose questions are never collected: those of an evaluation. Those of data.val_files never
+    are."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,6 +53,8 @@ class StudentLesson:
     """1 if the baseline came out of the cache, else 0."""
     seconds: float = math.nan
     """Of one call of the student, on average."""
+    baseline_key: str | None = None
+    """Under which its answers without advice are stored (`BaselineKey.digest`); None where they are not."""
 
     @property
     def outcome(self) -> Outcome:

@@ -134,6 +134,11 @@ class Students:
             template_kwargs=run.template_kwargs,
         )
 
+    @property
+    def stored(self) -> BaselineCache | None:
+        """The students' stored answers without advice; None where they are not stored."""
+        return self._cache
+
     @functools.cached_property
     def _cache(self) -> BaselineCache | None:
         return None if self._cache_file is None else BaselineCache(self._cache_file)
@@ -166,8 +171,16 @@ class Students:
         (base, hit, seconds), probe = await asyncio.gather(
             self._baseline(student, task, step, validate), self._probe(student, task, draw)
         )
+        samples = self._teaching.protocol.baseline(validate=validate)
+        key = None if self._cache is None else self._baseline_key(student, task, samples, validate)
         return StudentLesson(
-            reader=reader, name=student.name, base=base, probe=probe, cache_hit=float(hit), seconds=seconds
+            reader=reader,
+            name=student.name,
+            base=base,
+            probe=probe,
+            cache_hit=float(hit),
+            seconds=seconds,
+            baseline_key=None if key is None else key.digest,
         )
 
     async def _baseline(self, student: Student, task: Task, step: int, validate: bool) -> tuple[SolveRate, bool, float]:
@@ -476,6 +489,7 @@ def _baseline_of(answers: Sequence[Continuation]) -> Baseline:
         finish_reasons=tuple(
             f"{'' if ok else _NO_ANSWER}{one.finish_reason or 'stop'}" for one, ok in zip(answers, found, strict=True)
         ),
+        texts=tuple(one.text or "" for one in answers),
     )
 
 

@@ -71,7 +71,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         self.classmates = self._given.classmates
         self._startup = start_up.StartupLine(self._given.clock, self.console)
         self._passes = Passes(config, run.config)
-        self._recorder = StepRecorder(run)
+        self._recorder = StepRecorder(run, config)
         self._fetched_prompts, self._next_under_way, self._validates = 0, False, False
         self._greedy: dict[str, Greedy] = {}
         # The batch of the last step and its metrics so far; None before the first.

@@ -3,7 +3,7 @@
 Decision: a step is written down before it is saved, so that a checkpoint never runs ahead of `metrics.jsonl`; what
 comes later, a validation first of all, completes the line.
 
-    >>> recorder = StepRecorder(run)
+    >>> recorder = StepRecorder(run, config)
     >>> recorder.begin()
     >>> records = recorder.records(rows, metrics, classmates)
     >>> recorder.leave(records, metrics, classmates, 1, 200)
@@ -23,6 +23,7 @@ from verl.classmate.record import RowRecord
 from verl.trainer.ppo.advantage.rows import with_advantage
 from verl.trainer.ppo.queue_rows import LostRows
 from verl.trainer.ppo.start_up import OpenRun
+from verl.trainer.ppo.teaching_collector import TeachingCollector
 from verl.trainer.ppo.teaching_metrics import teaching_metrics
 from verl.trainer.run import checkpoints
 from verl.trainer.silent_classmates import SilenceWatch
@@ -36,8 +37,14 @@ class StepRecorder:
     rows_lost: int
     """Rows of the step that could not be made."""
 
-    def __init__(self, run: OpenRun) -> None:
-        """Writes into the run's folder and onto its console; its typed configs say what there is to write."""
+    def __init__(self, run: OpenRun, config: DictConfig) -> None:
+        """Writes into the run's folder and onto its console; its typed configs say what there is to write.
+
+        Args:
+            run: that is trained.
+            config: of the run, settled.
+        """
+        self._collector = TeachingCollector.of_run(config, run)
         self._folder = run.folder
         self._console = run.console
         segments = ["classmate_segments"] if run.advantage.per_segment else []
@@ -90,6 +97,8 @@ class StepRecorder:
         """Writes the rows, if they are not there, and the step's line in `metrics.jsonl`, or completes it."""
         if not self._folder.rollouts_path(step).exists():
             self._folder.dump_rows(step, (record.to_json() for record in records))
+        if self._collector is not None:
+            self._collector.keep(step, records)
         self._folder.write_metrics(step, metrics)
 
     def leave(

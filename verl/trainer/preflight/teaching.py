@@ -11,6 +11,7 @@ from verl.classmate.config import RunConfig
 from verl.classmate.errors import ConfigError
 from verl.data_preprocessing.taught_dataset import has_truth
 from verl.teaching.config import NODE, TeachingConfig
+from verl.teaching.held_out import held_out_hashes
 from verl.trainer.preflight.data import data_files
 from verl.trainer.preflight.tables import column_values
 
@@ -58,6 +59,8 @@ def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: Teaching
         _check_solutions(config["data"])
     if teaching.reward.uses_rcl:
         _check_truths(config["data"])
+    if teaching.collect.enable:
+        held_out_hashes(teaching.collect.exclude_files)
 
 
 _EXPLAINED = ("solution", "think_open", "think_close", "think_solution_delimiter", "solution_open")

@@ -29,6 +29,9 @@ from verl.trainer.run.chosen_folder import named_folder, resumed_step, unnamed_f
 from verl.trainer.run.recorded_config import CHAT_DATE, flatten, read_config
 from verl.trainer.run.state import read_state, write_atomically, write_state
 
+TEACHINGS = "teachings"
+"""Folder of what is kept for students (`verl.teaching.shards`)."""
+
 _LONGEST_LINE = 2**20
 """Bytes; a line of `metrics.jsonl` has some ten thousand."""
 
@@ -143,7 +146,7 @@ class RunFolder:
         """
         kept = [json.dumps(line) + "\n" for line in self.read_metrics() if 0 <= line["step"] <= step and step > 0]
         write_atomically(self.metrics_path, "".join(kept))
-        for name in ("rollouts", "val_preds"):
+        for name in ("rollouts", "val_preds", TEACHINGS):
             for dumped, file in dumped_steps(self.path / name).items():
                 if step == 0 or dumped > step:
                     file.unlink()
@@ -154,6 +157,16 @@ class RunFolder:
     def dump_rows(self, step: int, lines: Iterable[str], validation: bool = False) -> None:
         """Writes a line a row, all of them or none."""
         path = self.rollouts_path(step, validation)
+        path.parent.mkdir(exist_ok=True)
+        write_atomically(path, "".join(f"{line}\n" for line in lines))
+
+    def teachings_path(self, step: int) -> Path:
+        """Where the teachings of one step are kept."""
+        return self.path / TEACHINGS / f"step_{step}.jsonl"
+
+    def keep_teachings(self, step: int, lines: Iterable[str]) -> None:
+        """Writes a line a teaching, all of them or none."""
+        path = self.teachings_path(step)
         path.parent.mkdir(exist_ok=True)
         write_atomically(path, "".join(f"{line}\n" for line in lines))
 
