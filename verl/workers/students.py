@@ -36,7 +36,7 @@ from verl.teaching.templates import Messages
 from verl.workers.classmates.placement import resolved_engine
 from verl.workers.classmates.shared_draws import drawn_once
 from verl.workers.model_revision import revision_of
-from verl.workers.rows.asking import AsksStudents
+from verl.workers.rows.asking import Completes
 
 _BASELINE, _PROBE, _GUIDED, _AGAIN = 1_000_000, 2_000_000, 0, 3_000_000
 """What a student's seeds begin with for each condition, so that no two requests share one."""
@@ -88,7 +88,7 @@ class Students:
         *,
         reward: ClassmateRewardModelConfig,
         teaching: TeachingConfig,
-        client: AsksStudents,
+        client: Completes,
         cache: Path | None,
         max_model_len: int,
         template_kwargs: Mapping[str, Any],
@@ -114,7 +114,7 @@ class Students:
 
     @classmethod
     def of_run(
-        cls, run: RunConfig, teaching: TeachingConfig, tokenizers: Sequence[Any], client: AsksStudents
+        cls, run: RunConfig, teaching: TeachingConfig, tokenizers: Sequence[Any], client: Completes
     ) -> "Students":
         """Those of a run, whose baselines are stored where its config says.
 
