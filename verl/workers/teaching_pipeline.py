@@ -10,7 +10,6 @@ row.
 """
 
 import asyncio
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,8 +20,7 @@ from omegaconf import DictConfig
 from verl.classmate import cot
 from verl.classmate.config import this_run
 from verl.classmate.cot import CotKind, CotMarkers, CotSpan
-from verl.classmate.outcome import Outcome
-from verl.classmate.row import Answer, Asked, Continuation, MethodPart, ReadRow, RowScores, ScoredRow, Task, Verdict
+from verl.classmate.row import Answer, Asked, Continuation, MethodPart, ReadRow, ScoredRow, Task, Verdict
 from verl.classmate.seeds import row_key
 from verl.teaching.answers import extract_answer, same_as_truth
 from verl.teaching.config import TeachingConfig
@@ -37,7 +35,9 @@ from verl.workers.classmates.shared_draws import drawn_once
 from verl.workers.explaining import Explained, ExplanationScorer, explained_in
 from verl.workers.row_pipeline import RowPipeline
 from verl.workers.rows.asking import AsksStudents
-from verl.workers.students import Students, student_answer
+from verl.workers.student_answers import student_answer
+from verl.workers.students import Students
+from verl.workers.taught_scores import scores_of, verdict_of
 
 
 class TeachingPipeline(RowPipeline):
@@ -318,10 +318,10 @@ class TeachingPipeline(RowPipeline):
         places = [replies.get(m) or self.asker.said(m, (None,), ()) for m in range(self.readers)]
         return ScoredRow(
             read=row,
-            main=_verdict(taught),
+            main=verdict_of(taught),
             asked=tuple(places[: self.classmates]),
             unseen=tuple(places[self.classmates :]) if answer.validate else (),
-            scores=_scores(taught, places[: self.classmates], row.samples),
+            scores=scores_of(taught, places[: self.classmates], row.samples),
             method=MethodPart(record=taught.record(), numbers=taught.numbers(), fields=taught.gate()),
         )
 
@@ -352,61 +352,3 @@ def lesson_of(answer: Answer) -> Lesson:
     """The lesson that came with a row."""
     assert answer.lesson is not None, "a teacher's row comes with its lesson"
     return Lesson.from_json(answer.lesson)
-
-
-def _verdict(taught: Taught) -> Verdict:
-    """What stands for the verifier's in the dump: the solve rate with the teaching."""
-    reward = taught.rcl
-    if taught.outcome is not Outcome.ok or reward is None or reward.effect is None:
-        return Verdict(outcome=taught.outcome, error=_error(taught))
-    return Verdict(score=reward.effect.guided)
-
-
-def _error(taught: Taught) -> str | None:
-    return next((one.lesson.probe.error for one in taught.students if one.lesson.probe.error), None)
-
-
-def _scores(taught: Taught, asked: Sequence[Asked], samples: int) -> RowScores:
-    """The rewards: RCL's is the main part; RLT's the classmates' part where there are both."""
-    raw_VMS, lengths_VMS, cut_VMS = (np.full((1, len(asked), samples), math.nan) for _ in range(3))
-    outcomes = []
-    for m, one in enumerate(asked):
-        for item in one.continuations:
-            outcomes.append(item.outcome)
-            raw_VMS[0, m, item.sample] = math.nan if item.score is None else item.score
-            if item.outcome in (Outcome.ok, Outcome.no_answer, Outcome.judge_error):
-                lengths_VMS[0, m, item.sample] = item.token_length
-                cut_VMS[0, m, item.sample] = float(item.finish_reason == "length")
-    rcl = None if taught.rcl is None else taught.rcl.reward
-    rlt = None if taught.rlt is None else taught.rlt.reward
-    main = rlt if taught.rcl is None else rcl
-    both = taught.rcl is not None and taught.rlt is not None
-    valid = main is not None
-    reward = main if main is not None else 0.0
-    known = [one.guided.rate for one in taught.students if one.guided is not None]
-    return RowScores(
-        base_reward=reward,
-        reward_before_cost=reward,
-        length_cost=None,
-        main_valid=valid,
-        classmate_score=float(np.mean(known)) if known else math.nan,
-        gamma=1.0 if both else 0.0,
-        classmate_reward=rlt if both and rlt is not None else 0.0,
-        classmate_valid=both and rlt is not None,
-        final_reward=reward,
-        consistency_reward=0.0,
-        consistency_valid=False,
-        segment_rewards_K=np.zeros(0),
-        main_correct=False,
-        raw_scores_VMS=raw_VMS,
-        scores_VMS=raw_VMS,
-        outcomes=tuple(outcomes),
-        lengths_VMS=lengths_VMS,
-        cut_VMS=cut_VMS,
-        best_classmate_score=max(known, default=math.nan),
-        avg_classmate_score=float(np.mean(known)) if known else math.nan,
-        with_cot_score=None,
-        alone_score=None,
-        classmate_reward_weight=1.0,
-        consistency_asked=False,
-    )
