@@ -145,7 +145,7 @@ def test_scores_are_those_of_plain_forward_passes(folder: Path, student: int, na
         assert found.terms.divergence == pytest.approx(-(3 * sum(d) / len(d) + 0.03 * max(d)), abs=1e-3)
 
 
-def test_an_explanation_that_is_not_closed_costs_and_an_empty_one_gets_the_lowest(folder: Path) -> None:
+def test_open_explanations_cost_and_empty_ones_get_the_lowest(folder: Path) -> None:
     pipeline = rlt_pipeline(folder)
     closed, opened = (explained(pipeline, text, student=1) for text in (f"{EXPLANATION}</explain>", EXPLANATION))
     assert taught(closed).rlt.terms.not_matched == 0  # type: ignore[union-attr]
