@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from verl.data_preprocessing.common import run_command
 from verl.data_preprocessing.embedded_models import generate, load_model
 from verl.data_preprocessing.teaching_world import __main__ as command
-from verl.data_preprocessing.teaching_world import build, lessons, models, prompts
+from verl.data_preprocessing.teaching_world import build, models, prompts, student_lessons
 from verl.data_preprocessing.teaching_world.build import TeachingWorld, make_world
 from verl.data_preprocessing.teaching_world.spec import Mix, TeachingWorldSpec
 from verl.data_preprocessing.teaching_world.students import STUDENTS
@@ -92,7 +92,7 @@ def test_models_are_taught_the_tokens_that_a_run_sends(built):
         tokenizer = AutoTokenizer.from_pretrained(folder)
         for messages in chats[side]:
             lesson = models.as_lesson(
-                tokenizer, lessons.Exchange(messages=messages, answer="47<solution>85</solution>")
+                tokenizer, prompts.Exchange(messages=messages, answer="47<solution>85</solution>")
             )
             given, learnt = (
                 tokenizer(text, add_special_tokens=False)["input_ids"] for text in (lesson.given, lesson.learnt)
@@ -110,7 +110,7 @@ def test_lessons_reach_the_trainer_through_the_chat_template(built):
     for name, student in STUDENTS.items():
         tokenizer = AutoTokenizer.from_pretrained(built.student(name))
         start = "<|start_header_id|>" if name == "unseen_llama" else "<|im_start|>"
-        exchange = lessons.student_lesson(student, random.Random(1), 7)
+        exchange = student_lessons.student_lesson(student, random.Random(1), 7)
         lesson = models.as_lesson(tokenizer, exchange)
         assert lesson.given.count(start) == 2
         assert exchange.messages[-1]["content"] in lesson.given
@@ -217,4 +217,7 @@ def test_models_follow_from_their_prompts_and_their_mix(tmp_path, monkeypatch):
     assert [one == two for one, two in zip(before, other, strict=True)] == [True, False, False]
     reworded = {**prompts.TEMPLATES, "student_baseline_template": "Q: {question}\n{answer_format}"}
     monkeypatch.setattr(prompts, "TEMPLATES", reworded)
-    assert not set(keys(SHORT)) & set(before)
+    prompts.templates.cache_clear()
+    changed = keys(SHORT)
+    prompts.templates.cache_clear()
+    assert not set(changed) & set(before)

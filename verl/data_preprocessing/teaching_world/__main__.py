@@ -12,6 +12,7 @@ from verl.data_preprocessing.common import run_command
 from verl.data_preprocessing.teaching_world.spec import Mix, TeachingWorldSpec
 
 _DEFAULT = TeachingWorldSpec()
+_NUMBERS = ("train_rows", "test_rows", "warmup_rows", "warm_steps")
 
 
 def _mix(text: str) -> tuple[float, ...]:
@@ -41,8 +42,8 @@ def spec_of(args: argparse.Namespace) -> TeachingWorldSpec:
     mix = Mix(fitting=fitting, nothing=nothing, anything=anything, tells=tells, right_share=args.right_share)
     spec = dataclasses.replace(_DEFAULT, seed=args.seed, mix=mix)
     spec = spec.short() if args.short else spec
-    rows = {name: value for name in ("train_rows", "test_rows", "warmup_rows") if (value := getattr(args, name))}
-    return dataclasses.replace(spec, **rows)
+    typed = {name: value for name in _NUMBERS if (value := getattr(args, name))}
+    return dataclasses.replace(spec, **typed)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--right_share", type=float, default=_DEFAULT.mix.right_share, help="share of told results that are right"
     )
-    for name in ("train_rows", "test_rows", "warmup_rows"):
+    for name in _NUMBERS:
         parser.add_argument(f"--{name}", type=_positive, help=f"default: {getattr(_DEFAULT, name)}")
     parser.add_argument("--short", action="store_true", help="a few rows, models that were hardly taught: for tests")
     args = parser.parse_args(arguments)

@@ -28,12 +28,13 @@ from verl.classmate.errors import ConfigError
 from verl.data_preprocessing import arithmetic_problems, common, embedded_models, embedded_tokenizers
 from verl.data_preprocessing.teaching_world import (
     advice,
-    lessons,
     measure,
     models,
     problems,
     prompts,
     rows,
+    student_lessons,
+    teacher_lessons,
 )
 from verl.data_preprocessing.teaching_world import students as students_module
 from verl.data_preprocessing.teaching_world.spec import TeachingWorldSpec
@@ -45,9 +46,11 @@ MARK = "world.json"
 STUDENTS, TEACHER, TEACHER_WARM = "students", "teacher", "teacher_warm"
 _LOCK = ".lock"
 
-_LESSON_SOURCES = (arithmetic_problems, problems, students_module, advice, prompts, lessons)
+_LESSON_SOURCES = (arithmetic_problems, problems, students_module, advice, prompts)
 _MODEL_SOURCES = (*_LESSON_SOURCES, embedded_models, embedded_tokenizers, models, measure)
-_ROW_SOURCES = (*_LESSON_SOURCES, common, rows)
+_STUDENT_SOURCES = (*_MODEL_SOURCES, student_lessons)
+_TEACHER_SOURCES = (*_MODEL_SOURCES, teacher_lessons)
+_ROW_SOURCES = (*_LESSON_SOURCES, teacher_lessons, common, rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,13 +152,13 @@ def _missing(parts: dict[str, Part]) -> list[Part]:
 
 def _student_part(folder: Path, student: Student, measured: int) -> Part:
     values = student, measured, prompts.fixed_messages("student")
-    return Part(folder / student.name, source_key(_MODEL_SOURCES, values), partial(_make_student, student, measured))
+    return Part(folder / student.name, source_key(_STUDENT_SOURCES, values), partial(_make_student, student, measured))
 
 
 def _teacher_part(folder: Path, spec: TeachingWorldSpec, name: str, steps: int) -> Part:
     model = dataclasses.replace(spec.teacher, steps=steps)
     values = spec.seed, spec.mix, model, spec.measured, prompts.fixed_messages("teacher")
-    return Part(folder / name, source_key(_MODEL_SOURCES, values), partial(_make_teacher, spec, steps))
+    return Part(folder / name, source_key(_TEACHER_SOURCES, values), partial(_make_teacher, spec, steps))
 
 
 def _make_student(student: Student, measured: int, folder: Path, bar_position: int) -> dict[str, Any]:

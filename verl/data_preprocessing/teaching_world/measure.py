@@ -15,10 +15,10 @@ from tqdm import tqdm
 from verl.data_preprocessing import embedded_models
 from verl.data_preprocessing.arithmetic_problems import Problem
 from verl.data_preprocessing.embedded_models import load_model
-from verl.data_preprocessing.teaching_world import advice, lessons, prompts
-from verl.data_preprocessing.teaching_world.lessons import STUDENTS_SEED
+from verl.data_preprocessing.teaching_world import advice, prompts, teacher_lessons
 from verl.data_preprocessing.teaching_world.problems import KINDS, kind_of, problem
 from verl.data_preprocessing.teaching_world.spec import TeachingWorldSpec
+from verl.data_preprocessing.teaching_world.student_lessons import STUDENTS_SEED
 from verl.data_preprocessing.teaching_world.students import STUDENTS, TRAINED_WITH, Student, changed, plan, shown
 from verl.data_preprocessing.worlds.measure import mean
 from verl.teaching.answers import AnswerRules, extract_answer
@@ -55,8 +55,9 @@ def measure_student(student: Student, folder: Path, *, problems: int, bar_positi
         right = [extract_answer(said, rules).text == str(one.answer) for one, said in zip(items, answers, strict=True)]
         return _by_kind(items, right)
 
-    def under(teaching: Callable[[Problem], str]) -> Shares:
-        return solved(advised, [prompt.with_teaching(one.question, teaching(one)) for one in advised])
+    def under(teachings: Sequence[str]) -> Shares:
+        told = zip(advised, teachings, strict=True)
+        return solved(advised, [prompt.with_teaching(one.question, teaching) for one, teaching in told])
 
     def expected(what: advice.Advice | None) -> Shares:
         habits = {kind: changed(student.habits[kind], kind, what).sampled_at(TEMPERATURE) for kind in KINDS}
@@ -71,14 +72,14 @@ def measure_student(student: Student, folder: Path, *, problems: int, bar_positi
         "solves": solved(alone, [prompt.baseline(one.question) for one in alone]),
         "expected": expected(None),
         "under": {
-            text: {**under(lambda _, text=text: text), "expected": expected(what)["all"]}  # type: ignore[misc]
+            text: {**under([text] * len(advised)), "expected": expected(what)["all"]}
             for text, what in tqdm(
                 advice.SENTENCES.items(), desc=f"measure {student.name:<10}", unit="sentence", position=bar_position
             )
         },
         "told": {
-            "working": under(advice.tells)["all"],
-            "result": under(lambda one: advice.tells_only(one.answer))["all"],
+            "working": under([advice.tells(one) for one in advised])["all"],
+            "result": under([advice.tells_only(one.answer) for one in advised])["all"],
         },
         "plan_shows_habit": mean(shows),
     }
@@ -110,10 +111,10 @@ def measure_teacher(spec: TeachingWorldSpec, folder: Path) -> dict[str, float | 
         for one, teaching in zip(held_out, teachings, strict=True)
     ]
     diagnoses = [
-        lessons.DIAGNOSES[shown(text) or "sure"] in said.partition(prompt.tags.private_close)[0]
+        teacher_lessons.DIAGNOSES[shown(text) or "sure"] in said.partition(prompt.tags.private_close)[0]
         for text, said in zip(plans, written, strict=True)
     ]
-    asked = [lessons.offtask(number) for number in range(0, lessons.offtask_count(), 2)]
+    asked = [teacher_lessons.offtask(number) for number in range(0, teacher_lessons.offtask_count(), 2)]
     said = ask([prompt.baseline(question) for question, _ in asked], _ANSWER_TOKENS, 0.0)
     answers = [extract_answer(text, AnswerRules()).text for text in said]
     return {

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from verl.data_preprocessing import embedded_models, embedded_tokenizers
 from verl.data_preprocessing.embedded_models import Lesson, ModelSpec
-from verl.data_preprocessing.teaching_world import advice, lessons, prompts
-from verl.data_preprocessing.teaching_world.lessons import STUDENTS_SEED, Exchange
+from verl.data_preprocessing.teaching_world import advice, prompts, student_lessons, teacher_lessons
+from verl.data_preprocessing.teaching_world.prompts import Exchange
 from verl.data_preprocessing.teaching_world.spec import TeachingWorldSpec
 from verl.data_preprocessing.teaching_world.students import Student
 
@@ -54,8 +54,8 @@ def _between(text: str, fixed: list[str]) -> list[str]:
 
 def teach_student(student: Student, folder: Path, *, bar_position: int = 0) -> None:
     """Makes a student and saves it in `folder`."""
-    exchanges = partial(lessons.student_lesson, student)
-    _teach(student.model, "student", exchanges, STUDENTS_SEED, folder, bar_position)
+    exchanges = partial(student_lessons.student_lesson, student)
+    _teach(student.model, "student", exchanges, student_lessons.STUDENTS_SEED, folder, bar_position)
 
 
 def teach_teacher(spec: TeachingWorldSpec, folder: Path, *, steps: int | None = None, bar_position: int = 0) -> None:
@@ -66,7 +66,7 @@ def teach_teacher(spec: TeachingWorldSpec, folder: Path, *, steps: int | None = 
     """
     # The same name for the tokenizer and the lessons: a longer schooling begins as the shorter one does.
     model = dataclasses.replace(spec.teacher, steps=spec.teacher.steps if steps is None else steps)
-    exchanges = partial(lessons.teacher_lesson, spec.seed, spec.mix)
+    exchanges = partial(teacher_lessons.teacher_lesson, spec.seed, spec.mix)
     _teach(model, "teacher", exchanges, spec.seed, folder, bar_position)
 
 

@@ -7,8 +7,11 @@ send, through the chat template in the model's own folder, so that a model is as
     write(folder / "templates.yaml")                  # for `Templates.from_mapping`
 """
 
+import random
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +24,8 @@ PROBE_LIMIT = 50
 """`max_probe_tokens` that the models are used to; other numbers are in their lessons too."""
 TEACHING_LIMIT = 64
 """`max_teaching_tokens` that the teacher is used to, likewise."""
+
+_OTHER_LIMIT_SHARE = 0.3
 
 TEMPLATES: Mapping[str, Any] = {
     "answer_format": "Answer in <solution></solution>.",
@@ -65,6 +70,17 @@ _HEADERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """A chat and the answer to it."""
+
+    messages: Messages
+    """What is read."""
+    answer: str
+    """What the model shall write."""
+
+
+@lru_cache
 def templates() -> Templates:
     """The world's prompts, checked."""
     return Templates.from_mapping(TEMPLATES)
@@ -113,6 +129,11 @@ def chat(tokenizer: "PreTrainedTokenizerFast", messages: Messages) -> str:
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert isinstance(text, str)
     return text
+
+
+def any_limit(usual: int, rng: random.Random) -> int:
+    """A budget for a prompt in a lesson: mostly the usual one."""
+    return rng.randint(10, 512) if rng.random() < _OTHER_LIMIT_SHARE else usual
 
 
 def teacher_answer(diagnosis: str, teaching: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from verl.data_preprocessing import common
 from verl.data_preprocessing.arithmetic_problems import Problem, Split
-from verl.data_preprocessing.teaching_world import lessons, prompts
+from verl.data_preprocessing.teaching_world import prompts, teacher_lessons
 from verl.data_preprocessing.teaching_world.problems import kind_of, problem
 from verl.data_preprocessing.teaching_world.spec import TeachingWorldSpec
 
@@ -45,7 +45,7 @@ def rl_row(one: Problem, *, split: str, index: int) -> dict[str, Any]:
 
 def offtask_row(number: int, *, index: int) -> dict[str, Any]:
     """A question that the base teacher answers itself; the prompt has the answer format, as it was taught with it."""
-    question, answer = lessons.offtask(number)
+    question, answer = teacher_lessons.offtask(number)
     row = common.make_row(
         data_source=OFFTASK_SOURCE,
         question=question,
@@ -62,7 +62,7 @@ def offtask_row(number: int, *, index: int) -> dict[str, Any]:
 
 def warmup_line(spec: TeachingWorldSpec, index: int) -> str:
     """A row of the warm-up as JSON."""
-    row = lessons.warmup_row(spec.seed, spec.mix, index)
+    row = teacher_lessons.warmup_row(spec.seed, spec.mix, index)
     columns = {
         "problem_text": row.problem.question,
         "student_approach": row.approach,
@@ -82,7 +82,7 @@ def write_files(spec: TeachingWorldSpec, folder: Path) -> None:
         made = [problem(seed=spec.seed, split=operands, index=index) for index in range(count)]
         rows = [rl_row(one, split=split, index=index) for index, one in enumerate(made)]
         common.write_parquet(rows, folder / name)
-    numbers = list(range(lessons.offtask_count()))
+    numbers = list(range(teacher_lessons.offtask_count()))
     random.Random(f"offtask/{spec.seed}").shuffle(numbers)
     asked = numbers[: spec.offtask_rows]
     common.write_parquet([offtask_row(number, index=i) for i, number in enumerate(asked)], folder / OFFTASK)

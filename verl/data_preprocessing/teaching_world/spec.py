@@ -65,11 +65,11 @@ class TeachingWorldSpec:
     """Advice in the warm-up."""
     teacher: ModelSpec = field(
         default_factory=lambda: ModelSpec(
-            name="teacher", tokenizer="bpe", vocab_size=420, hidden_size=64, layers=3, steps=500
+            name="teacher", tokenizer="bpe", vocab_size=420, hidden_size=64, layers=3, steps=600
         )
     )
     """The base teacher."""
-    warm_steps: int = 700
+    warm_steps: int = 800
     """Steps of a teacher that is taught beyond the warm-up in one go (`teacher_warm`)."""
     measured: int = 256
     """Held-out problems that students and teachers are measured on; half as many under each sentence."""
