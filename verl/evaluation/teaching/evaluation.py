@@ -106,7 +106,9 @@ def _read(source: Source, options: Options, controls: Sequence[str]) -> Data:
         also = len(asked & {one.question for one in every.chosen})
         if also:
             notes.append(f"{also} of {len(asked)} questions are in the training data too: its gain there is no proof")
-        if FIXED in controls:
+        if FIXED in controls and also == len({one.question for one in every.chosen}) and not options.controls_chosen:
+            notes.append(f"without the control {FIXED}: all training questions are evaluated on")
+        elif FIXED in controls:
             train = load_items(
                 source.train_data,
                 option="--train_data",
