@@ -1,13 +1,16 @@
 """From documented commands to configs: what a launcher shows is pasted here, composed, and looked at key by key."""
 
 import hashlib
+import re
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from omegaconf import DictConfig, OmegaConf
+from safetensors.numpy import save_file
 
 from tests.trainer.launchers.documented import DOCUMENTED
 from verl.classmate.algorithm_config import algorithm_from_mapping
@@ -245,8 +248,6 @@ def test_a_batch_counts_rollouts(
 def test_a_mistake_is_one_line(
     words: tuple[Any, ...], says: str, clean: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import re
-
     assert re.search(says, line := refusal(capsys, *words)), line
 
 
@@ -364,7 +365,7 @@ def test_a_run_named_as_a_model_stands_for_its_last_weights(clean: Path, capsys:
         folder.mkdir(parents=True)
         (folder / "config.json").touch()
         if step < 100:
-            (folder / "model.safetensors").touch()
+            save_file({"weight": np.zeros(3)}, folder / "model.safetensors")
     config = shown(capsys, *RCL, "model_name_or_path=run", "student_model=run").config()
     assert value(config, "actor_rollout_ref.model.path") == "run/global_step_20/actor/huggingface"
     assert value(config, "rcl.students.0.model") == "run/global_step_20/actor/huggingface"
