@@ -30,6 +30,7 @@ from verl.trainer.launchers.phases import PHASES
 from verl.trainer.launchers.plan import AT_END
 from verl.trainer.launchers.run_files import CONFIGS, ROOT, find, phase_of
 from verl.trainer.launchers.world import TEACHING_LIMIT, WARMUP_FORMAT
+from verl.trainer.preflight.batches import check_batch_sizes
 from verl.trainer.run import launch
 from verl.trainer.run.choices import Machine
 from verl.trainer.run.command_line import compose, prepare_overrides
@@ -221,6 +222,18 @@ def test_a_batch_counts_rollouts(
     assert value(config, "data.train_batch_size") == prompts
     assert value(config, f"{ACTOR}.ppo_mini_batch_size") == prompts, "one optimiser step a batch"
     assert value(config, "actor_rollout_ref.rollout.n") == rollouts
+
+
+@pytest.mark.parametrize(("gpus", "prompts"), [("3", 3), ("4", 4), ("5", 5), ("8", 4)])
+def test_a_step_can_be_divided_among_the_gpus(
+    gpus: str, prompts: int, clean: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = shown(capsys, "server", "1", gpus, "teacher_rcl", "dataset_id_or_path=rows.parquet")
+    config = found.config()
+    assert ("prompts a step and not 4" in found.before) == (prompts != 4)
+    assert value(config, "data.train_batch_size") == prompts
+    fill_in(config, Machine(gpus=int(gpus), gpu_gib=80))
+    check_batch_sizes(OmegaConf.to_container(config, resolve=True))
 
 
 @pytest.mark.parametrize(
