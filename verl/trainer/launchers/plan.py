@@ -189,7 +189,7 @@ class _Making:
             teacher = warm_teacher(places) if not self.request.dry_run else _warm_or_place(places)
         self.overrides += world.places(phase, typed=typed, teacher=teacher)
         if phase.family == "sft" and "data.train_files" not in typed:
-            rows = world.warmup_rows(self.data)
+            rows = world.warmup_rows()
             self.steps += [rows.step] if rows.step is not None else []
             self.overrides += [f"data.train_files={quoted(rows.train[0])}", f"data.val_files={quoted(rows.val[0])}"]
         return world
