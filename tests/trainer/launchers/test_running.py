@@ -97,7 +97,7 @@ def test_nothing_outlives_a_launcher_that_was_killed(tmp_path: Path) -> None:
         assert gone([run, *servers])
 
 
-def test_a_server_that_dies_before_it_is_ready_is_told_with_its_log(tmp_path: Path) -> None:
+def test_a_server_that_dies_while_it_loads_is_told_with_its_log(tmp_path: Path) -> None:
     with killed_at_the_end(launched(tmp_path, server="dies", students=1)) as launcher:
         assert launcher.ends() == 1
     (log,) = (tmp_path / "run" / "servers" / "logs").glob("student0_*.log")

@@ -32,6 +32,7 @@ from verl.trainer.launchers.steps import Step
 from verl.trainer.launchers.students import NODES, Hosting, servers, students_of, told
 from verl.trainer.launchers.values import hydra_value, plain_text, quoted
 from verl.trainer.launchers.world import World, warm_teacher
+from verl.trainer.run.choices import prompts_that_split
 
 STUDENT_NODES = tuple(f"{node}=" for node in NODES)
 AT_END = "CLASSMATE_COT_AT_END"
@@ -188,7 +189,7 @@ class _Making:
             teacher = warm_teacher(places) if not self.request.dry_run else _warm_or_place(places)
         self.overrides += world.places(phase, typed=typed, teacher=teacher)
         if phase.family == "sft" and "data.train_files" not in typed:
-            rows = world.warmup_rows(self.data)
+            rows = world.warmup_rows()
             self.steps += [rows.step] if rows.step is not None else []
             self.overrides += [f"data.train_files={quoted(rows.train[0])}", f"data.val_files={quoted(rows.val[0])}"]
         return world
@@ -255,6 +256,7 @@ class _Making:
         says = f"train_batch_size={rollouts}"
         if rollouts is None:
             if N_ROLLOUTS not in self.settings.keys or N_PROMPTS in self.settings.keys:
+                self._share_out()
                 return
             without = [one for one in self.overrides if not one.lstrip("+").startswith(f"{N_ROLLOUTS}=")]
             default = composed(self.command, without, world=self.adds_world)
@@ -270,6 +272,20 @@ class _Making:
                 f"train_batch_size={fitting}, a multiple of it"
             )
         self.overrides.append(f"{N_PROMPTS}={rollouts // n}")
+
+    def _share_out(self) -> None:
+        """The run file's prompts, or about as many, so that their rollouts can be divided among the GPUs."""
+        n, prompts = value_of(self.config, N_ROLLOUTS), value_of(self.config, N_PROMPTS)
+        ranks = self.request.train_gpus * int(value_of(self.config, "trainer.nnodes") or 1)
+        if not ranks or not prompts or N_PROMPTS in self.settings.keys:
+            return
+        step = prompts_that_split(ranks, n)
+        if prompts % step:
+            fitting = max(step, round(prompts / step) * step)
+            self.notes.append(
+                f"{fitting} prompts a step and not {prompts}: {prompts} x {n} rollouts cannot be shared by {ranks} GPUs"
+            )
+            self.overrides.append(f"{N_PROMPTS}={fitting}")
 
     def _find_students(self, world: World | None) -> None:
         """The students that the run will have, and how it is told if that is not in its config yet."""

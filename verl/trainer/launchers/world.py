@@ -82,11 +82,11 @@ class World:
         if manifest.exists():
             manifest.touch()
 
-    def warmup_rows(self, data: Path) -> Rows:
-        """The rows of the supervised warm-up."""
+    def warmup_rows(self) -> Rows:
+        """The rows of the supervised warm-up, which are prepared in the world's own folder."""
         how = Preparation(
             rows="teacher_sft",
-            data=data,
+            data=self.folder,
             data_format=WARMUP_FORMAT,
             kind="rcl",
             templates=self.templates,
