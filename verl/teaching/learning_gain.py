@@ -154,7 +154,8 @@ def _mean(values: Sequence[float], seed: int, resamples: int) -> Estimate:
 
 
 def _line(label: str, rows: str, tokens: str, *numbers: str) -> str:
-    return f"{label:<26}{rows:>7}{tokens:>9}  " + "".join(f"{one:<22}" for one in numbers)
+    widths = (20, 20, 23, 23)
+    return f"{label:<25}{rows:>6}{tokens:>8}  " + "".join(f"{one:<{w}}" for one, w in zip(numbers, widths, strict=True))
 
 
 def _shown(one: Estimate, *, signed: bool = False) -> str:
