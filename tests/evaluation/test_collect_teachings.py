@@ -1,13 +1,18 @@
 """Teachings collected by command: a teacher and students behind a real server, killed and gone on with."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
+from omegaconf import OmegaConf
 
 from tests.evaluation.teaching.scripted import TEMPLATES, Scripted, row, world
+from tests.workers.scripted_students import scripted_pipeline, taught, teaching_config
+from verl.classmate.record import RowRecord
 from verl.evaluation.collect_teachings import main
 from verl.teaching.collected import CollectedTeaching
 from verl.teaching.shards import read_shards
@@ -87,15 +92,14 @@ def test_rows_that_an_engine_failed_at_are_asked_again(scripted: Scripted, capsy
     assert "4 rows, 4 with a reward" in capsys.readouterr().out
 
 
-def test_models_that_are_gone_end_it_in_one_line(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_teacher_that_is_gone_leaves_nothing_behind(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
     scripted.fails = lambda model, prompt: model == "teacher"
-    assert collect(scripted, students="weak") in (0, 1)
-    assert "teacher_" in "".join(capsys.readouterr())
-    assert not (scripted.folder / "out").glob("*.jsonl") or not collected_or_none(scripted)
-
-
-def collected_or_none(scripted: Scripted) -> list[CollectedTeaching]:
-    return collected(scripted) if any((scripted.folder / "out").glob("*.jsonl")) else []
+    assert collect(scripted, students="weak") == 0
+    assert "0 rows, 0 with a reward\nleft out: 4 teacher_engine_error" in capsys.readouterr().out
+    assert not list((scripted.folder / "out").glob("*.jsonl"))
+    scripted.fails = lambda model, prompt: False
+    assert collect(scripted, students="weak") == 0
+    assert len(collected(scripted)) == 4
 
 
 def test_another_teacher_needs_another_folder(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,3 +174,48 @@ def test_a_mistake_is_one_line(
 def test_without_a_teacher_it_says_so(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
     assert collect(scripted, teacher="", students="weak") == 2
     assert "nobody teaches; name a TEACHER, or --like RUN, or write --solutions" in capsys.readouterr().err
+
+
+def dumped_run(folder: Path) -> Path:
+    """A teacher's run that collected nothing while it trained."""
+    (folder / "parts").mkdir(parents=True)
+    questions = folder / "val.jsonl"
+    questions.write_text(json.dumps({"question": "Another one?"}) + "\n")
+    config = teaching_config(folder / "parts", f"data.val_files={questions}")
+    pipeline, _ = scripted_pipeline(folder / "parts")
+    rows = taught(pipeline, "<teaching>Mind the carry.</teaching>", "<teaching>guess</teaching>")
+    run = folder / "run"
+    (run / "rollouts").mkdir(parents=True)
+    for step in (1, 2):
+        lines = (replace(one, answer=replace(one.answer, step=step)).to_json() for one in map(RowRecord.of, rows))
+        (run / "rollouts" / f"step_{step}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    plain["trainer"]["v1"]["trainer_mode"] = "classmate_cot"
+    (run / "config.yaml").write_text(yaml.safe_dump(plain))
+    return run
+
+
+def test_a_run_that_did_not_collect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = dumped_run(tmp_path)
+    assert main(["--from_rollouts", str(run)]) == 0, capsys.readouterr().err
+    assert "4 rows of 2 steps, 0 rows of held-out questions" in capsys.readouterr().out
+    before = read_shards([run])
+    assert [(one.step, one.teaching, one.w) for one in before.rows] == [
+        (step, said, rate) for step in (1, 2) for said, rate in (("Mind the carry.", 1.0), ("guess", 0.0))
+    ]
+    assert [one.text for one in before.rows[0].baseline] == ["<solution>3</solution>"] * 4
+    assert main(["--from_rollouts", str(run)]) == 0
+    assert "0 rows of 0 steps" in capsys.readouterr().out
+    assert read_shards([run]).rows == before.rows
+    held_out = tmp_path / "eval.jsonl"
+    held_out.write_text(json.dumps({"problem": "what IS 2 + 5?"}) + "\n")
+    assert main(["--from_rollouts", str(run), "--output", str(tmp_path / "x"), "--exclude", str(held_out)]) == 0
+    assert "0 rows of 2 steps, 4 rows of held-out questions" in capsys.readouterr().out
+
+
+def test_a_run_without_a_teacher_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--from_rollouts", str(tmp_path)]) == 2
+    assert "is not a run folder (no config.yaml)" in capsys.readouterr().err
+    (tmp_path / "config.yaml").write_text("trainer: {}\n")
+    assert main(["--from_rollouts", str(tmp_path)]) == 2
+    assert "trained no teacher" in capsys.readouterr().err
