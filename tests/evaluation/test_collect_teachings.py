@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from tests.evaluation.teaching.scripted import TEMPLATES, Scripted, row, world
 from tests.workers.scripted_students import scripted_pipeline, taught, teaching_config
 from verl.classmate.record import RowRecord
+from verl.evaluation import collection
 from verl.evaluation.collect_teachings import main
 from verl.teaching.collected import CollectedTeaching
 from verl.teaching.shards import read_shards
@@ -75,10 +76,10 @@ def test_the_same_command_goes_on(scripted: Scripted) -> None:
     assert sorted(one.id for one in after.rows) == sorted(one.id for one in before)
     assert after.counts == {"repeated": 0, "cut": 1}
     assert scripted.asked["teacher"] - asked["teacher"] == 3
-    assert collect(scripted) == 0
-    assert len(list((scripted.folder / "out").glob("*.jsonl"))) == 2, "there was nothing left to do"
+    assert len(list((scripted.folder / "out").glob("*.jsonl"))) == 2
     assert collect(scripted, "--variations", "2") == 0
     assert len(collected(scripted)) == 16
+    assert scripted.asked["teacher"] - asked["teacher"] == 3 + 8, "what was there was not asked for again"
 
 
 def test_rows_that_an_engine_failed_at_are_asked_again(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +139,7 @@ def test_prompts_and_temperatures_take_turns(scripted: Scripted) -> None:
 def test_the_solution_as_advice_asks_no_teacher(scripted: Scripted) -> None:
     rows = [row(i, "carry", split="train") for i in range(2)]
     rows[0]["extra_info"]["solution"] = "</advice> The answer is 2000. <solution>2000</solution>"
-    rows[1]["extra_info"]["solution"] = "word " * 600 + "The answer is 2001."
+    rows[1]["extra_info"]["solution"] = "word " * 300 + "The answer is 2001."
     pd.DataFrame(rows).to_parquet(scripted.folder / "train.parquet")
     assert collect(scripted, "--solutions", teacher="", students="strong") == 0
     found = sorted(collected(scripted), key=lambda one: one.question)
@@ -219,3 +220,15 @@ def test_a_run_without_a_teacher_is_told(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "config.yaml").write_text("trainer: {}\n")
     assert main(["--from_rollouts", str(tmp_path)]) == 2
     assert "trained no teacher" in capsys.readouterr().err
+
+
+def test_models_that_answer_nothing_end_it(
+    scripted: Scripted, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "_LOT", 1)
+    scripted.fails = lambda model, prompt: "q0" not in prompt
+    assert collect(scripted, students="weak") == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"error: the models of {scripted.folder / 'out'} answer nothing (")
+    assert error.endswith("the same command goes on from here")
+    assert [one.failed for one in collected(scripted)].count(False) == 1, "what was had is kept"

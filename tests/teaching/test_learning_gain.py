@@ -62,6 +62,11 @@ def test_nothing_to_compare_with_is_an_error() -> None:
         gain_table({ALONE: [*arm((0.0, 1.0)), row(question="q0", variation=1)]})
 
 
+def test_a_question_without_a_row_is_lost_too() -> None:
+    table = gain_table({ALONE: arm((0.0, 1.0), (1.0, 1.0))}, questions=5)
+    assert (table.arms[ALONE].items, table.arms[ALONE].lost) == (2, 3)
+
+
 def test_an_evaluation_in_which_all_failed_has_no_numbers() -> None:
     table = gain_table({ALONE: arm(None, None), TEACHINGS: arm((1.0, 1.0), (1.0, 1.0))})
     assert table.arms[ALONE].without.value is None
