@@ -36,6 +36,7 @@ from verl.evaluation.dumped_teachings import from_rollouts
 from verl.evaluation.teaching import serving as models
 from verl.evaluation.teaching.sources import Named, Source, of_names, of_run
 from verl.teaching.collected import solution_of
+from verl.teaching.config import NODE, TeachingConfig
 from verl.teaching.held_out import held_out_hashes, is_held_out, read_tasks
 from verl.teaching.shards import FOLDER
 from verl.teaching.templates import Template, Templates
@@ -255,6 +256,8 @@ def _source(wanted: Wanted) -> Source:
     named = Named(
         teacher=wanted.teacher,
         students=wanted.students,
+        # Whom the run has never taught may be taught now.
+        unseen=None if wanted.students is None else (),
         data=None if wanted.like else wanted.files,
         templates=wanted.templates,
         engine=wanted.engine,
@@ -275,10 +278,10 @@ def _first_student(wanted: Wanted) -> str:
     if wanted.students:
         return wanted.students[0]
     content = read_config(wanted.like) if wanted.like is not None else {}
-    specs = (content.get("rcl") or {}).get("students") or []
+    specs = TeachingConfig.read(content[NODE]).students if NODE in content else ()
     if not specs:
         raise ConfigError("--solutions: nobody is taught; write --students PATH, or --like RUN")
-    return str(specs[0]["model"])
+    return specs[0].model
 
 
 def _seeded(writes: FrozenModel, deterministic: bool) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from verl.classmate.config import RunConfig
 from verl.classmate.errors import ConfigError
 from verl.classmate.record import RowRecord
 from verl.teaching.baseline_cache import BaselineCache
@@ -51,7 +52,7 @@ def from_rollouts(run: Path, target: Path, *, exclude: Sequence[str] = ()) -> Ta
     from tqdm import tqdm
 
     config = _config(run)
-    teaching = TeachingConfig.read(config[NODE])
+    teaching, seed = TeachingConfig.read(config[NODE]), RunConfig.read(config).reward.seed
     validation = config["data"]["val_files"]
     files = [validation] if isinstance(validation, str) else list(validation or ())
     here = [name for name in files if Path(name).expanduser().is_file()]
@@ -75,7 +76,7 @@ def from_rollouts(run: Path, target: Path, *, exclude: Sequence[str] = ()) -> Ta
                 record,
                 run=name,
                 teacher=f"{name}@{step - 1}",
-                seed=int(config["reward_model"].get("seed") or 0),
+                seed=seed,
                 template_hash=template_hash,
                 temperature=float(config["actor_rollout_ref"]["rollout"]["temperature"]),
                 baselines=None if cache is None else cache.stored,

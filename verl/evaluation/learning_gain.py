@@ -91,7 +91,7 @@ def run(study: Study) -> str:
         trained = _train(study, name, made)
         evaluated[name] = _evaluate(study, name, str(trained))
     sizes = {name: (len(made.rows), sum(row["tokens"] for row in made.rows)) for name, made in sets.items()}
-    table = gain_table(evaluated, trained_on=sizes)
+    table = gain_table(evaluated, questions=len(study.held_out), trained_on=sizes)
     content = {
         "student": study.student,
         "teacher": study.wanted.teacher or str(study.wanted.like),

@@ -30,7 +30,7 @@ class Arm:
     items: int
     """Held-out questions that it was asked both ways."""
     lost: int
-    """Questions for which a call or the checker failed; they are in no number."""
+    """Questions for which a call or the checker failed, or the teacher had no room; they are in no number."""
     without: Estimate
     """Mean solve rate without the teacher."""
     with_teacher: Estimate
@@ -82,6 +82,7 @@ class GainTable:
 def gain_table(
     rows: Mapping[str, Sequence[CollectedTeaching]],
     *,
+    questions: int | None = None,
     trained_on: Mapping[str, tuple[int, int]] | None = None,
     seed: int = 0,
     resamples: int = RESAMPLES,
@@ -90,6 +91,7 @@ def gain_table(
 
     Args:
         rows: of each arm, one for each held-out question; `alone` among them.
+        questions: that were to be asked; None: those that an arm has rows of.
         trained_on: of each trained arm: rows and tokens.
         seed: of the resampling.
         resamples: how many.
@@ -115,7 +117,7 @@ def gain_table(
         itself = name == ALONE
         arms[name] = Arm(
             items=len(items),
-            lost=len(rows[name]) - len(items),
+            lost=(len(rows[name]) if questions is None else questions) - len(items),
             without=estimate([b for b, _ in items.values()]),
             with_teacher=estimate([w for _, w in items.values()]),
             learnt_without=Estimate(value=None) if itself else paired(name, ALONE, 0),
@@ -154,7 +156,8 @@ def _mean(values: Sequence[float], seed: int, resamples: int) -> Estimate:
 
 
 def _line(label: str, rows: str, tokens: str, *numbers: str) -> str:
-    return f"{label:<26}{rows:>7}{tokens:>9}  " + "".join(f"{one:<22}" for one in numbers)
+    widths = (20, 20, 23, 23)
+    return f"{label:<25}{rows:>6}{tokens:>8}  " + "".join(f"{one:<{w}}" for one, w in zip(numbers, widths, strict=True))
 
 
 def _shown(one: Estimate, *, signed: bool = False) -> str:
