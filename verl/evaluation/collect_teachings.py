@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import yaml
 
@@ -159,6 +159,33 @@ class Wanted:
     """As in training."""
 
 
+def _settings(
+    source: Source,
+    writes: FrozenModel | None,
+    students: Sequence[FrozenModel],
+    temperatures: Sequence[float] | None,
+    prompts: Sequence[Template],
+) -> dict[str, Any]:
+    """What a collection's teachings depend on; a folder holds those of one."""
+    run = source.run
+    given = source.config.actor_rollout_ref.rollout
+    heat = list(temperatures or [float(given.temperature)])
+    return {
+        "teacher": _WITHOUT_TEACHER if writes is None else revision_of(writes),
+        "students": [revision_of(one) for one in students],
+        "templates": source.teaching.templates.hash,
+        "prompts": [asdict(one) for one in prompts],
+        "temperatures": heat,
+        "sampling": {"top_p": float(given.top_p), "top_k": int(given.top_k)},
+        "protocol": asdict(source.teaching.protocol),
+        "reward": json.loads(json.dumps(asdict(source.teaching.reward), default=str)),
+        "students_sampling": asdict(run.reward.classmate_generation_configs),
+        "lengths": [run.max_prompt_length, run.max_response_length],
+        "seed": run.reward.seed,
+        "date": run.reward.chat_date,
+    }
+
+
 def collect(
     wanted: Wanted,
     *,
@@ -196,22 +223,8 @@ def collect(
         if wanted.solutions
         else models.frozen_teacher(source, models.TEACHER, source.teacher, engine=wanted.engine)
     )
-    given = source.config.actor_rollout_ref.rollout
-    heat = list(temperatures or [float(given.temperature)])
-    settings = {
-        "teacher": _WITHOUT_TEACHER if writes is None else revision_of(writes),
-        "students": [revision_of(one) for one in students],
-        "templates": source.teaching.templates.hash,
-        "prompts": [asdict(one) for one in prompts],
-        "temperatures": heat,
-        "sampling": {"top_p": float(given.top_p), "top_k": int(given.top_k)},
-        "protocol": asdict(source.teaching.protocol),
-        "reward": json.loads(json.dumps(asdict(source.teaching.reward), default=str)),
-        "students_sampling": asdict(run.reward.classmate_generation_configs),
-        "lengths": [run.max_prompt_length, run.max_response_length],
-        "seed": run.reward.seed,
-        "date": run.reward.chat_date,
-    }
+    settings = _settings(source, writes, students, temperatures, prompts)
+    heat = settings["temperatures"]
     tokenizer = for_run(
         hf_tokenizer(source.teacher), date=run.reward.chat_date, system_as_user=run.reward.system_as_user
     )

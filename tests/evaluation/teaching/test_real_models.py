@@ -114,8 +114,12 @@ def test_it_reads_and_writes_what_training_does(tmp_path: Path) -> None:
     """The trained teacher, asked by the evaluation with a validation's outlines and seeds, writes the same tokens."""
     overrides = [
         *make_world(tmp_path),
-        *("debug=true", "trainer.console=plain", "trainer.total_training_steps=2", "trainer.save_freq=2"),
-        *("trainer.test_freq=2", "actor_rollout_ref.actor.optim.lr=0.01"),
+        "debug=true",
+        "trainer.console=plain",
+        "trainer.total_training_steps=2",
+        "trainer.save_freq=2",
+        "trainer.test_freq=2",
+        "actor_rollout_ref.actor.optim.lr=0.01",
     ]
     command = [sys.executable, "-m", "verl.trainer.rcl_main_ppo", *overrides]
     done = subprocess.run(command, capture_output=True, text=True)
