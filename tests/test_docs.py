@@ -21,6 +21,24 @@ DOCS = [ROOT / "README.md", ROOT / "CLAUDE.md", *sorted((ROOT / "docs").glob("*.
 MARKS = ("needs a GPU", "needs a network")
 
 CLAIMS = {
+    r"\./launch\.sh 0 .*|\./launch_with_server\.sh 0 0 .*": ["tests/e2e/test_launchers.py"],
+    r"python examples/ask_teacher\.py .*": ["tests/e2e/test_ask_teacher.py::test_a_student_is_advised"],
+    r"python -m verl\.data_preprocessing\.teaching_rows .*": [
+        "tests/data_preprocessing/test_teaching_rows.py::test_real_rows_become_all_kinds"
+    ],
+    r"python -m verl\.data_preprocessing\.teaching_world .*": [
+        "tests/data_preprocessing/teaching_world/test_build.py::test_seeds_share_students_and_nothing_else"
+    ],
+    r"python -m verl\.trainer\.teacher_sft .*": ["tests/trainer/sft/test_run.py"],
+    r"python -m verl\.evaluation\.teaching .*": [
+        "tests/evaluation/teaching/test_real_models.py::test_the_last_checkpoint_of_a_run_is_evaluated"
+    ],
+    r"python -m verl\.evaluation\.student_set .*": [
+        "tests/evaluation/test_student_set.py::test_upstreams_dataset_reads_it_whole"
+    ],
+    r"python -m verl\.evaluation\.learning_gain .*": [
+        "tests/evaluation/test_learning_gain.py::test_the_table_of_three_students"
+    ],
     r"bash tests/run\.sh.*|bash scripts/test_all\.sh": [".ci/run"],
     r"(\.venv/bin/)?mypy|mypy && ruff .*": ["tests/test_docs.py::test_the_type_checker_is_configured"],
     r"(\.venv/bin/)?ruff check && .*": ["tests/test_repository.py::test_ruff_is_clean"],

@@ -1,5 +1,6 @@
 """docs/metrics.md names every metric that the code makes, and no other."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,15 @@ from verl.classmate.metrics import (
 )
 from verl.classmate.outcome import Outcome
 from verl.classmate.row import Verdict
+from verl.teaching.config import TeachingConfig
+from verl.teaching.leak import Leak
+from verl.teaching.lesson import StudentLesson
+from verl.teaching.metrics import rlt_metrics
+from verl.teaching.metrics import step_metrics as rcl_metrics
+from verl.teaching.rlt import RltReward, RltRow, RltTerms
+from verl.teaching.row import SolveRate
+from verl.teaching.tags import Teaching, TeachingState
+from verl.teaching.taught import Taught
 
 ROOT = Path(__file__).parents[1]
 
@@ -73,7 +83,33 @@ def validation_names() -> set[str]:
     return set(validation_metrics(["openai/gsm8k"], columns, samples=4))
 
 
-MADE = sorted({*row_names(), *advantage_names(), *judge_names(), *length_names(), *validation_names(), *FIXED})
+def teaching_names() -> set[str]:
+    """Of a teacher's run, from one row that has every number."""
+    lesson = StudentLesson(reader=0, name="s", base=SolveRate(rate=0.5, tokens=9.0, parsed=1.0, completed=1.0))
+    lesson = dataclasses.replace(lesson, cache_hit=1.0, seconds=0.1)
+    guided = SolveRate(rate=0.25, tokens=5.0, parsed=1.0, completed=1.0)
+    teaching = Teaching(text="t", state=TeachingState.ok, tokens=3, written_tokens=3)
+    leak = Leak(told=False, extracted=False)
+    taught = Taught.scored(
+        group="g", teaching=teaching, leak=leak, results=[(lesson, 3, guided)], config=TeachingConfig()
+    )
+    explained = RltReward(
+        outcome=Outcome.ok,
+        reward=1.0,
+        terms=RltTerms(solution=1.0),
+        solution_log_prob=-1.0,
+        divergence=0.0,
+        teacher_log_prob=-1.0,
+        student_log_prob=-1.0,
+    )
+    names = {*rcl_metrics(taught.rows, taught.rewards)}
+    names |= {*rlt_metrics([RltRow(explanation="t", closed=True)], [explained])}
+    numbers = dataclasses.replace(taught, rlt=explained).numbers()
+    names |= {metric.name for number in numbers for metric in metrics_of(number)}
+    return {name for name in names if "/student/" not in name} | {"rcl/unsolved_groups"}
+
+
+MADE = sorted({*row_names(), *teaching_names(), *advantage_names(), *judge_names(), *length_names(), *validation_names(), *FIXED})
 
 
 @pytest.mark.parametrize("metric", MADE)

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import yaml
 
 from verl.classmate import prompts as chat
-from verl.classmate.config import keep_run
+from verl.classmate.config import RunConfig, keep_run
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.frozen import FrozenModel
 from verl.classmate.row import Task
@@ -186,6 +186,21 @@ def _settings(
     }
 
 
+def _writer(
+    writes: FrozenModel, tokenizer: Any, pipeline: TeachingPipeline, run: RunConfig, sampling: Mapping[str, Any]
+) -> ModelWriter:
+    """The teacher, as it writes in training."""
+    return ModelWriter(
+        writes.name,
+        tokenizer,
+        pipeline,
+        seed=run.reward.seed if _seeded(writes, run.deterministic) else None,
+        sampling=sampling,
+        limits=(run.max_prompt_length, run.max_response_length),
+        template_kwargs=run.template_kwargs,
+    )
+
+
 def collect(
     wanted: Wanted,
     *,
@@ -218,13 +233,10 @@ def collect(
     keep_run(source.config, run)
     source = replace(source, run=run)
     students = models.frozen_students(source)[: len(run.reward.classmates)]
-    writes = (
-        None
-        if wanted.solutions
-        else models.frozen_teacher(source, models.TEACHER, source.teacher, engine=wanted.engine)
-    )
+    writes = None
+    if not wanted.solutions:
+        writes = models.frozen_teacher(source, models.TEACHER, source.teacher, engine=wanted.engine)
     settings = _settings(source, writes, students, temperatures, prompts)
-    heat = settings["temperatures"]
     tokenizer = for_run(
         hf_tokenizer(source.teacher), date=run.reward.chat_date, system_as_user=run.reward.system_as_user
     )
@@ -237,15 +249,7 @@ def collect(
         assert isinstance(pipeline, TeachingPipeline)
         writer: Writes = AdviceWriter(advice, pipeline)
         if writes is not None:
-            writer = ModelWriter(
-                writes.name,
-                tokenizer,
-                pipeline,
-                seed=run.reward.seed if _seeded(writes, run.deterministic) else None,
-                sampling=settings["sampling"],
-                limits=(run.max_prompt_length, run.max_response_length),
-                template_kwargs=run.template_kwargs,
-            )
+            writer = _writer(writes, tokenizer, pipeline, run, settings["sampling"])
         identity = Identity(run=collection.run, teacher=str(settings["teacher"]), seed=run.reward.seed)
         collector = Collector(pipeline, writer, serving.client, identity, cache=pipeline.students.stored)
         asking = Asking(
@@ -254,8 +258,8 @@ def collect(
             students={r: one.name for r, one in enumerate(students)},
             teacher=None if writes is None else writes.name,
         )
-        which = _variations(variations, heat, [None, *prompts])
-        collection.add(asking, tasks=tasks, variations=which, templates=source.teaching.templates, title=title)
+        which, templates = _variations(variations, settings["temperatures"], [None, *prompts]), source.teaching.templates
+        collection.add(asking, tasks=tasks, variations=which, templates=templates, title=title)
     return collection
 
 

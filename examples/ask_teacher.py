@@ -1,0 +1,74 @@
+"""Asks a trained teacher to help a student with one question: outline, advice, and the student's answers.
+
+    python examples/ask_teacher.py TEACHER STUDENT "What is 58 + 27?"
+
+TEACHER is a model, or the folder of a training run: its last checkpoint then advises, with the run's own prompts.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from verl.classmate.errors import ConfigError
+from verl.teaching.config import TeachingConfig
+from verl.teaching.tags import extract_teaching, outline_of
+from verl.teaching.templates import Messages, Templates
+from verl.trainer.run.checkpoints import latest_step
+from verl.trainer.run.recorded_config import read_config
+
+
+class Model:
+    """A chat model that writes one answer."""
+
+    def __init__(self, path: str) -> None:
+        """Loads it."""
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(path)
+        self.model = AutoModelForCausalLM.from_pretrained(path)
+
+    def answer(self, messages: Messages, tokens: int) -> str:
+        """What it writes greedily, in at most so many tokens."""
+        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        ids = self.tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
+        written = self.model.generate(ids, max_new_tokens=tokens, do_sample=False)[0, ids.shape[1] :]
+        return str(self.tokenizer.decode(written, skip_special_tokens=True))
+
+
+def main(arguments: list[str]) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("teacher", help="a model, or the folder of a training run")
+    parser.add_argument("student", help="a model")
+    parser.add_argument("question")
+    parser.add_argument("--max_new_tokens", type=int, default=512, help="of each answer; default: 512")
+    options = parser.parse_args(arguments)
+    path, config, run = options.teacher, TeachingConfig(), Path(options.teacher)
+    if (run / "rollouts").is_dir():
+        config = TeachingConfig.read(read_config(run)["rcl"])
+        path = str(run / f"global_step_{latest_step(run)}" / "actor" / "huggingface")
+    teacher, student = Model(path), Model(options.student)
+    prompts: Templates = config.templates
+    limit, budget = config.protocol.max_probe_tokens, options.max_new_tokens
+    outline = outline_of(student.answer(prompts.diagnostic(options.question, probe_limit=limit), limit), prompts.tags)
+    asked = prompts.adaptive(options.question, outline, teaching_limit=config.protocol.max_teaching_tokens)
+    teaching = extract_teaching(
+        teacher.answer(asked, budget),
+        prompts.tags,
+        count_tokens=lambda text: len(student.tokenizer(text)["input_ids"]),
+        max_tokens=config.protocol.max_teaching_tokens,
+        overflow=config.protocol.teaching_overflow,
+    )
+    print(f"the student plans:   {outline}")
+    print(f"the teacher advises: {teaching.text or f'nothing ({teaching.state})'}")
+    print(f"without advice:      {student.answer(prompts.baseline(options.question), budget)}")
+    if teaching.text:
+        print(f"with it:             {student.answer(prompts.with_teaching(options.question, teaching.text), budget)}")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except ConfigError as error:
+        sys.exit(f"error: {error}")
