@@ -14,6 +14,22 @@ from tests.trainer.sft.small import Small, make_small
 STEPS = 8
 """Two epochs of four batches of eight rows."""
 
+KILLED = """
+import os, signal
+from verl.trainer.run import launch
+from verl.trainer.sft import run
+
+class Killed(run._Listener):
+    def __call__(self, kind, content):
+        super().__call__(kind, content)
+        if kind == "metrics" and content[0] == int(os.environ["KILLED_AT"]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+run._Listener = Killed
+launch.main(run.CONFIG, run.train, hardware=run.HARDWARE)
+"""
+"""The entry point, in a process that is killed as soon as a step is written."""
+
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
@@ -93,30 +109,22 @@ def test_a_finished_run_is_not_trained_again(small: Small, finished: tuple[Path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed_behind", [4, 6])
+@pytest.mark.parametrize("saved", [4, 3])
 def test_killed_it_goes_on_to_the_same_numbers(
-    killed_behind: int, small: Small, finished: tuple[Path, str], tmp_path: Path
+    saved: int, small: Small, finished: tuple[Path, str], tmp_path: Path
 ) -> None:
     """Behind an epoch and within one."""
-    folder, validation = tmp_path / "run", f"data.val_files={small.val_file}"
-    more = ("trainer.save_freq=2", validation)
-    process = subprocess.Popen(
-        command(small, folder, *more), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert process.stdout is not None
-    told = []
-    for line in process.stdout:
-        told.append(line)
-        if line.startswith(f"step {killed_behind + 1}/"):
-            process.send_signal(signal.SIGKILL)
-            break
-    process.wait(60)
-    process.stdout.close()
-    assert process.returncode == -signal.SIGKILL, "".join(told)
+    folder, more = tmp_path / "run", (f"trainer.save_freq={saved}", f"data.val_files={small.val_file}")
+    killed = command(small, folder, *more)
+    killed[1:3] = ["-c", KILLED]
+    done = subprocess.run(killed, env={**environment(), "KILLED_AT": "5"}, capture_output=True, text=True, timeout=400)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert list(losses(folder)) == [1, 2, 3, 4, 5]
     done = run(small, folder, *more)
     assert done.returncode == 0, done.stderr
-    assert f"(resumes at step {killed_behind})" in done.stdout
+    assert f"(resumes at step {saved})" in done.stdout
     assert losses(folder) == losses(finished[0])
+    assert losses(folder, "val/loss")[8] == losses(finished[0], "val/loss")[8]
 
 
 @pytest.mark.slow
@@ -130,6 +138,19 @@ def test_two_processes_learn_what_one_does(small: Small, finished: tuple[Path, s
     # The same rows in the first step, up to their order; the schedule of three steps is another one.
     assert found[1] == pytest.approx(losses(finished[0])[1], rel=0.02)
     assert (folder / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_a_row_that_the_model_cannot_read_is_told(small: Small, tmp_path: Path) -> None:
+    from verl.data_preprocessing.common import write_parquet
+
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "one and two " * 200}]
+    write_parquet([{"messages": turns}] * 8, tmp_path / "long.parquet")
+    files = f"data.train_files={tmp_path / 'long.parquet'}"
+    done = run(small, tmp_path / "run", files, "data.max_length=4096", "data.max_token_len_per_gpu=4096")
+    assert done.returncode == 2
+    assert "but model.path reads at most 512; write data.max_length=512" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.slow
