@@ -39,10 +39,8 @@ def test_the_border_is_kept_where_the_tokenizer_would_join_it(tokenizer) -> None
 
 
 def test_a_prompt_has_the_ids_of_the_chat_template(tokenizer) -> None:
-    ids = tokenizer.apply_chat_template(QUESTION, add_generation_prompt=True, tokenize=True, return_dict=True)[
-        "input_ids"
-    ]
-    assert given_turn(tokenizer, QUESTION) == list(ids)
+    made = tokenizer.apply_chat_template(QUESTION, add_generation_prompt=True, tokenize=True, return_dict=True)
+    assert given_turn(tokenizer, QUESTION) == list(made["input_ids"])
 
 
 def test_arguments_of_the_template_count(tokenizer) -> None:

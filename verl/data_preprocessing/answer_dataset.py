@@ -87,6 +87,11 @@ class AnswerDataset(MultiTurnSFTDataset):
             without_loss = len(whole.given)
         return turn.given + turn.written, without_loss
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row."""
+        return max(len(ids) for ids, _ in self.rows)
+
     def __len__(self) -> int:
         return len(self.rows)
 

@@ -44,9 +44,21 @@ class RunSFTTrainer(SFTTrainer):
             self._report(kind, content)
 
     def _build_dataset(self) -> None:
+        """Upstream's datasets; says what is in them.
+
+        Raises:
+            ConfigError: a row is longer than what the model reads.
+        """
         super()._build_dataset()
+        limit = getattr(self.model_config.hf_config, "max_position_embeddings", None)
         for name, dataset in (("train", self.train_dataset), ("val", self.val_dataset)):
             if dataset is not None:
+                longest = getattr(dataset, "longest", 0)
+                if limit is not None and longest > limit:
+                    raise ConfigError(
+                        f"data.{name}_files: a row has {longest} tokens, but model.path reads at most {limit}; write "
+                        f"data.max_length={limit}, which leaves such rows out"
+                    )
                 left_out = getattr(dataset, "left_out", 0)
                 longer = f", {left_out} left out, longer than {self.config.data.max_length} tokens" if left_out else ""
                 self._say("line", f"rows        {len(dataset)} {name}{longer}")
