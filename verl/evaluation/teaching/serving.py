@@ -214,13 +214,13 @@ class Serving:
 
 
 def _devices(local: Sequence[Engine]) -> int | None:
-    """GPUs of the machine; None on the CPU.
+    """GPUs of the machine; on the CPU one where vLLM stands, which takes its share of the memory at once, else None.
 
     Raises:
         ConfigError: too few for one of the engines.
     """
     if get_device_name() != "cuda":
-        return None
+        return 1 if any(engine.backend == "vllm" for engine in local) else None
     import ray
 
     there = int(ray.cluster_resources().get("GPU", 0)) if local else 0
