@@ -109,7 +109,9 @@ def teaching_names() -> set[str]:
     return {name for name in names if "/student/" not in name} | {"rcl/unsolved_groups"}
 
 
-MADE = sorted({*row_names(), *teaching_names(), *advantage_names(), *judge_names(), *length_names(), *validation_names(), *FIXED})
+MADE = sorted(
+    {*row_names(), *teaching_names(), *advantage_names(), *judge_names(), *length_names(), *validation_names(), *FIXED}
+)
 
 
 @pytest.mark.parametrize("metric", MADE)

@@ -258,7 +258,10 @@ def collect(
             students={r: one.name for r, one in enumerate(students)},
             teacher=None if writes is None else writes.name,
         )
-        which, templates = _variations(variations, settings["temperatures"], [None, *prompts]), source.teaching.templates
+        which, templates = (
+            _variations(variations, settings["temperatures"], [None, *prompts]),
+            source.teaching.templates,
+        )
         collection.add(asking, tasks=tasks, variations=which, templates=templates, title=title)
     return collection
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import torch
 import yaml
 from omegaconf import OmegaConf
@@ -69,9 +70,8 @@ def read(run: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_ray")
 def test_the_last_checkpoint_of_a_run_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = compose("rcl_trainer", prepare_overrides(make_world(tmp_path)))
+    config = compose("rcl_trainer", prepare_overrides(["hardware=cpu", *make_world(tmp_path)]))
     assert config is not None
     fill_in(config)
     run = tmp_path / "run"
@@ -109,11 +109,34 @@ def test_the_last_checkpoint_of_a_run_is_evaluated(tmp_path: Path, capsys: pytes
     assert "target:" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_a_ray_with_too_few_cpus_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An engine would wait for ever."""
+    make_world(tmp_path)
+    named = {
+        "teacher": "policy",
+        "students": "weak",
+        "unseen": "other",
+        "data": "test.parquet",
+        "templates": "templates.yaml",
+        "output": "out.json",
+    }
+    arguments = [part for name, value in named.items() for part in (f"--{name}", str(tmp_path / value))]
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        assert main([*arguments, "--controls", "none", *SETTINGS]) == 2
+        assert "Ray has 2 logical CPUs, and the engines ask for 3" in capsys.readouterr().err
+        assert ray.is_initialized()
+    finally:
+        ray.shutdown()
+
+
 @pytest.mark.long
 def test_it_reads_and_writes_what_training_does(tmp_path: Path) -> None:
     """The trained teacher, asked by the evaluation with a validation's outlines and seeds, writes the same tokens."""
     overrides = [
         *make_world(tmp_path),
+        "hardware=cpu",
         "debug=true",
         "trainer.console=plain",
         "trainer.total_training_steps=2",

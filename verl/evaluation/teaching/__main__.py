@@ -77,7 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--guided_samples", type=_count, default=4, help="answers with advice, N_e (4)")
     how.add_argument("--seeds", type=_seeds, default=(0,), metavar="A[,B]", help="of sampled settings (0)")
     how.add_argument("--decoding", type=_listed(DECODINGS), default=DECODINGS, help="sampled, greedy or both (both)")
-    how.add_argument("--output", type=Path, metavar="FILE", help="the JSON (RUN/teaching_evaluation.json)")
+    how.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="the JSON (RUN/teaching_evaluation.json, with --step N ..._step_N.json)",
+    )
     how.add_argument("--baseline_cache", metavar="FILE", help="of answers without advice (RUN/baselines.sqlite)")
     than = parser.add_argument_group("compared with")
     than.add_argument("--controls", type=_listed(CONTROLS, none=True), help=f"of {','.join(CONTROLS)}; none: with none")
@@ -121,7 +126,8 @@ def _source(given: argparse.Namespace) -> Source:
 def _options(given: argparse.Namespace, source: Source) -> Options:
     if "{ground_truth}" not in given.reveal:
         raise ConfigError("--reveal has no {ground_truth}, which stands for the answer; write it where it belongs")
-    default = (source.folder or Path()) / "teaching_evaluation.json"
+    step = f"_step_{given.step}" if given.step is not None else ""
+    default = (source.folder or Path()) / f"teaching_evaluation{step}.json"
     return Options(
         output=(given.output or default).expanduser(),
         items=given.items,

@@ -8,7 +8,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+
+from tqdm import tqdm
 
 from verl.evaluation.teaching import document
 from verl.evaluation.teaching.exam import FIXED_ALL, FIXED_OWN, Exam
@@ -16,7 +18,7 @@ from verl.evaluation.teaching.offtask import Retention, retention_of
 from verl.evaluation.teaching.options import FIXED, Options
 from verl.evaluation.teaching.serving import TEACHER, UNTRAINED
 from verl.evaluation.teaching.sources import Source
-from verl.evaluation.teaching.summary import Result, summarise
+from verl.evaluation.teaching.summary import Result, groups_of, summarise
 from verl.evaluation.teaching.taking import Data, Taking
 from verl.evaluation.teaching.view import View
 
@@ -42,6 +44,8 @@ def conclude(
     controls: Sequence[str],
     notes: Sequence[str],
     told: dict[str, Any],
+    *,
+    bars: TextIO | None = None,
 ) -> Done:
     """Numbers, table and document.
 
@@ -52,10 +56,12 @@ def conclude(
         controls: what the teacher is compared with.
         notes: for a person.
         told: all that the answers follow from.
+        bars: where progress is shown; None: on standard error.
     """
     tutors = [TEACHER, *(one for one in controls if one != FIXED)]
     tutors += [FIXED_ALL, FIXED_OWN] if taking.fixed is not None else []
-    results = tuple(summarise(taking.exam, tutors))
+    count = len(options.decodings) * len(groups_of(taking.exam)) * len(tutors)
+    results = tuple(tqdm(summarise(taking.exam, tutors), desc="numbers", total=count, file=bars))
     retention = None
     if taking.data.offtask is not None:
         retention = retention_of(taking.offtask.get(UNTRAINED), taking.offtask[TEACHER])

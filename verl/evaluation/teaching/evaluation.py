@@ -68,7 +68,7 @@ def evaluate_teacher(source: Source, options: Options, *, terminal: TextIO | Non
             notes.append(f"{journal.reused} units were answered before and not asked again")
         taking = Taking(source, options, data, people, serving, Asking(serving, journal, bars=terminal), added)
         taking.take(controls)
-        done = conclude(taking, source, options, controls, notes, told)
+        done = conclude(taking, source, options, controls, notes, told, bars=terminal)
         document.write(options.output, done.content)
         journal.remove()
     return done

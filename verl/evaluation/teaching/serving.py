@@ -10,7 +10,7 @@ devices, so that one is enough for an evaluation of any number of models.
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -214,13 +214,13 @@ class Serving:
 
 
 def _devices(local: Sequence[Engine]) -> int | None:
-    """GPUs of the machine; None on the CPU.
+    """GPUs of the machine; on the CPU one where vLLM stands, which takes its share of the memory at once, else None.
 
     Raises:
         ConfigError: too few for one of the engines.
     """
     if get_device_name() != "cuda":
-        return None
+        return 1 if any(engine.backend == "vllm" for engine in local) else None
     import ray
 
     there = int(ray.cluster_resources().get("GPU", 0)) if local else 0
@@ -235,16 +235,31 @@ def _devices(local: Sequence[Engine]) -> int | None:
 
 @contextmanager
 def _ray(source: Source, local: Sequence[Engine]) -> Iterator[None]:
-    """Ray for the engines; one that this process has opened already stays open."""
+    """Ray for the engines; one that this process has opened already stays open.
+
+    Raises:
+        ConfigError: it has too few logical CPUs, so that an engine would wait for ever.
+    """
     import ray
 
+    each = [DEDICATED_CPUS * engine.width if engine.dedicated else 1 for engine in local]
+    together = get_device_name() != "cuda" and not any(engine.backend == "vllm" for engine in local)
+    needed = sum(each) if together else max(each)
+
+    def check(there: Mapping[str, float]) -> None:
+        if there.get("CPU", 0) < needed:
+            raise ConfigError(
+                f"Ray has {there.get('CPU', 0):g} logical CPUs, and the engines ask for {needed}; write "
+                f"ray_kwargs.ray_init.num_cpus={needed}, or name a larger cluster in RAY_ADDRESS"
+            )
+
     if ray.is_initialized():
+        check(ray.cluster_resources())
         yield
         return
-    # A driver and its helpers beside the engines.
-    cpus = 2 + sum(DEDICATED_CPUS * engine.width if engine.dedicated else 1 for engine in local)
     gpus = sum(engine.width for engine in local if engine.backend == "vllm")
-    session = open_ray(source.config, source.run, Needs(cpus=cpus, gpus=gpus))
+    # A driver and its helpers beside the engines.
+    session = open_ray(source.config, source.run, Needs(cpus=2 + sum(each), gpus=gpus, check=check))
     try:
         yield
     finally:

@@ -3,14 +3,14 @@
 One decision: numbers are those of `verl.teaching.evaluation_metrics`; here it is only said which trials they are of.
 Items of all students of a group count one by one, and those of one question are resampled together.
 
-    >>> results = summarise(exam, tutors)
+    >>> results = list(summarise(exam, tutors))
     >>> results[0].tutor, results[0].student, results[0].report.APG.value
     ('teacher', 'weak', 0.59)
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -124,22 +124,20 @@ class _Cell:
     failed: int
 
 
-def summarise(exam: Exam, tutors: Sequence[str]) -> list[Result]:
+def summarise(exam: Exam, tutors: Sequence[str]) -> Iterator[Result]:
     """All results: by decoding, then by student and group, then by tutor, the teacher first.
 
     Args:
         exam: that was taken.
         tutors: the teacher, and the controls behind it.
     """
-    results = []
     for decoding in dict.fromkeys(setting.decoding for setting in exam.settings):
         settings = [one for one in exam.settings if one.decoding == decoding]
         for name, role, readers in groups_of(exam):
             cells = {tutor: list(_cells(exam, tutor, readers, settings)) for tutor in tutors}
             for tutor in tutors:
                 others = {other: cells[other] for other in tutors if other != tutor} if tutor == tutors[0] else {}
-                results.append(_result(decoding, tutor, name, role, cells[tutor], others))
-    return results
+                yield _result(decoding, tutor, name, role, cells[tutor], others)
 
 
 def groups_of(exam: Exam) -> list[tuple[str, str, tuple[int, ...]]]:
