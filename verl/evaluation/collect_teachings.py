@@ -13,10 +13,11 @@ the same command goes on from there.
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -42,7 +43,7 @@ from verl.teaching.shards import FOLDER
 from verl.teaching.templates import Template, Templates
 from verl.trainer.run.recorded_config import read_config
 from verl.utils import hf_tokenizer
-from verl.workers.classmates.placement import resolved_engine
+from verl.workers.classmates.placement import engines, resolved_engine
 from verl.workers.model_revision import revision_of
 from verl.workers.pipelines import pipeline_of
 from verl.workers.teaching_pipeline import TeachingPipeline
@@ -244,6 +245,17 @@ def collect(
         which = _variations(variations, heat, [None, *prompts])
         collection.add(asking, tasks=tasks, variations=which, templates=source.teaching.templates, title=title)
     return collection
+
+
+@contextlib.contextmanager
+def open_for(wanted: Wanted) -> Iterator[None]:
+    """Keeps Ray open for several collections with such models, where their engines need it."""
+    source = _source(wanted)
+    students = models.frozen_students(source)[: len(source.run.reward.classmates)]
+    teacher = models.frozen_teacher(source, models.TEACHER, source.teacher, engine=wanted.engine)
+    local = engines([*students, teacher])
+    with models.opened_ray(source, local) if local else contextlib.nullcontext():
+        yield
 
 
 def _source(wanted: Wanted) -> Source:
