@@ -39,6 +39,7 @@ READERS = {
     "verl/trainer/run/choices.py": {"algorithm.adv_estimator"},
     "verl/trainer/run/unset.py": {"reward_model"},
     "verl/trainer/ppo/start_up.py": {"reward_model"},
+    "verl/evaluation/teaching/sources.py": {"reward_model"},
     # What was settled is written into the config that workers are sent, and into the run's `config.yaml`.
     "verl/trainer/run/session.py": {"reward_model"},
     "verl/trainer/run/folder.py": {"reward_model"},

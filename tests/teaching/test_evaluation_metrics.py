@@ -260,3 +260,31 @@ def test_what_holds_for_any_scores(scores: list[tuple[list[int], list[int] | Non
     assert (nothing.APG.value, nothing.NDR.value, nothing.Sev, nothing.TokRed) == (0, 1, None, 0)
     assert nothing.NDR_c.value in (1, None)
     json.dumps(report.as_json(), allow_nan=False)
+
+
+def test_items_of_one_question_are_resampled_together() -> None:
+    """Two students who are helped by the same questions know no more than one: their interval is as wide."""
+    helped = [1, 0, 1, 1, 0, 1, 0, 0]
+    one = [trial(f"q{i}", [0], [after]) for i, after in enumerate(helped)]
+    pairs = [(who, i, after) for who in "ab" for i, after in enumerate(helped)]
+    both = evaluate([trial(f"{who}{i}", [0], [after], question=f"q{i}") for who, i, after in pairs]).APG
+    apart = evaluate([trial(f"{who}{i}", [0], [after]) for who, i, after in pairs]).APG
+    alone = evaluate(one).APG
+    assert both.value == apart.value == alone.value == 0.5
+    assert both.interval == alone.interval
+    assert apart.interval is not None
+    assert both.interval is not None
+    assert apart.interval[1] - apart.interval[0] < both.interval[1] - both.interval[0]
+
+
+def test_questions_with_uneven_numbers_of_items() -> None:
+    trials = [
+        trial("a1", [0], [1], question="a"),
+        trial("a2", [0], [1], question="a"),
+        trial("b1", [0], [0], question="b"),
+    ]
+    report = evaluate(trials)
+    assert report.APG.value == pytest.approx(2 / 3)
+    # Only a, only b, or both.
+    assert report.APG.interval == (0, 1)
+    assert evaluate(trials[:2]).APG.interval is None, "one question alone has none"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.evaluation.teaching.scripted import Scripted, adapts, row, world, write_rows
+from tests.evaluation.teaching.scripted import KINDS, Scripted, adapts, row, world, write_rows
 from verl.evaluation.teaching.__main__ import main
 from verl.utils.model_servers import openai_http
 from verl.workers.classmates import remote
@@ -71,6 +71,30 @@ def test_all_numbers_are_those_of_the_scripts(scripted: Scripted, capsys: pytest
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines()[:-1])) <= 110
     assert "tells the answer" in out
+
+
+def test_efficiency_and_intervals_worked_out_by_hand(scripted: Scripted) -> None:
+    """T12, through the command."""
+    content = taken(scripted, "--controls", "untrained", "--decoding", "sampled")
+    weak = result(content, "teacher", "weak")["numbers"]
+    # Three of 15 letters and one of 16; D is 1 and all responses end by themselves.
+    assert weak["TES"]["value"] == pytest.approx(1 / 0.01525)
+    written = [len(f"<thinking>who is it</thinking><teaching>Mind the {kind}.</teaching>") for kind in KINDS]
+    whole = (3 * written[0] + written[1]) / 4 + len("i am lost")
+    assert weak["TES_total"]["value"] == pytest.approx(1000 / whole)
+    # "<solution>7</solution>" becomes "<solution>1000</solution>": 25 letters for 22.
+    assert weak["TokRed"] == pytest.approx(1 - 25 / 22)
+    assert weak["NGain"]["value"] == weak["CR"] == 1
+    # Wilson of four right of four: 1 / (1 + z^2 / 4).
+    assert weak["NDR"]["interval"] == pytest.approx([4 / (4 + 1.959964**2), 1], abs=1e-5)
+    assert weak["APG"]["interval"] == [1, 1]
+    strong = result(content, "untrained", "strong")["numbers"]
+    assert strong["TES"]["value"] == pytest.approx(-0.25 / 0.015)
+    assert strong["NDR"]["interval"] == strong["NDR_c"]["interval"] == pytest.approx([0.300642, 0.954413], abs=1e-5)
+    # One of four items is harmed: all four drawn so have a chance of 0.4 %, three or more of 5.1 %, none of 31.6 %.
+    assert strong["APG"]["interval"] == [-0.75, 0]
+    assert (strong["Sev"], strong["mcnemar_p"]) == (1, None)
+    assert not result(content, "teacher", "weak")["numbers"]["target_met"]
 
 
 def test_the_best_fixed_advice_is_found_on_training_rows(scripted: Scripted) -> None:

@@ -16,10 +16,11 @@ import contextlib
 import os
 import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.evaluation.teaching.evaluation import evaluate_teacher
@@ -34,10 +35,10 @@ def main(arguments: list[str]) -> int:
     """The command; returns the exit code."""
     try:
         given = _parser().parse_intermixed_args(arguments)
-        with _quiet():
+        with _quiet() as terminal:
             source = _source(given)
             options = _options(given, source)
-            done = evaluate_teacher(source, options)
+            done = evaluate_teacher(source, options, terminal=terminal)
     except (ConfigError, ClassmateEngineError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -182,12 +183,24 @@ def _listed(known: tuple[str, ...], *, none: bool = False):  # type: ignore[no-u
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps what libraries say while they load off standard output."""
+def _quiet() -> Iterator[TextIO]:
+    """Keeps what libraries and engines say off the terminal; yields a stream to it."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = [os.dup(number) for number in (1, 2)]
+    with os.fdopen(os.dup(2), "w", buffering=1, errors="replace") as terminal, tempfile.TemporaryFile() as sink:
+        for number in (1, 2):
+            os.dup2(sink.fileno(), number)
+        try:
+            with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield terminal
+        finally:
+            sys.stderr.flush()
+            for number, descriptor in zip((1, 2), saved, strict=True):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
 
 
 if __name__ == "__main__":

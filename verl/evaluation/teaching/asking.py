@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TextIO, TypeVar
 
 from tqdm import tqdm
 
@@ -74,10 +74,18 @@ class Unit(Generic[_T]):
 class Asking:
     """Asks units of models that it lets serve."""
 
-    def __init__(self, serving: Serving, journal: Journal, *, at_once: int = 256) -> None:
-        """`at_once`: units that are under way."""
+    def __init__(self, serving: Serving, journal: Journal, *, bars: TextIO | None = None, at_once: int = 256) -> None:
+        """Asks nothing.
+
+        Args:
+            serving: the models.
+            journal: of what was answered.
+            bars: where progress is shown; None: on standard error.
+            at_once: units that are under way.
+        """
         self._serving = serving
         self._journal = journal
+        self._bars = bars
         self._at_once = at_once
 
     def ask(self, what: str, models: Sequence[str], units: Iterable[Unit[Any]]) -> None:
@@ -101,7 +109,7 @@ class Asking:
             if again:
                 self._serving.heal()
             failed: list[Unit[Any]] = []
-            with tqdm(total=len(left), desc=f"{what}{again}", unit="unit") as bar:
+            with tqdm(total=len(left), desc=f"{what}{again}", unit="unit", file=self._bars) as bar:
                 self._serving.run(models, partial(self._all, units=left, failed=failed, bar=bar))
             left = failed
 

@@ -119,12 +119,6 @@ def _lines(source: Source, data: Data) -> list[str]:
     if source.untrained is not None:
         lines.append(f"untrained: {source.untrained}")
     lines.append(f"advice of at most {source.teaching.protocol.max_teaching_tokens} of the student's tokens, for all")
-    lines.append(
-        "'over it': w of the teacher less that of the control; 'null': NDR of the null teacher, which is chance alone;"
-    )
-    lines.append(
-        "'advice', 'teacher': mean tokens of the advice, and of all that the teacher wrote and read of the student"
-    )
     return lines
 
 

@@ -56,6 +56,7 @@ from verl.evaluation.teaching.summary import TRAINED_WITH, UNSEEN, Result
 from verl.teaching.lesson import plain
 from verl.teaching.templates import Templates
 from verl.trainer.run.state import write_atomically
+from verl.workers.classmates.placement import resolved_engine
 
 SCHEMA = 1
 """Of the files that are written now."""
@@ -108,7 +109,7 @@ def students_of(exam: Exam) -> list[dict[str, Any]]:
             "role": TRAINED_WITH if one.reader < exam.people.trained_with else UNSEEN,
             "model": one.frozen.model,
             "revision": one.revision,
-            "engine": one.frozen.engine,
+            "engine": resolved_engine(one.frozen),
         }
         for one in exam.students
     ]

@@ -8,8 +8,10 @@ ended goes on only as the same one.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -32,13 +34,13 @@ from verl.workers.classmates.placement import resolved_engine
 from verl.workers.model_revision import revision_of
 
 
-def evaluate_teacher(source: Source, options: Options, *, on_event: Callable[[str], None] = tqdm.write) -> Done:
+def evaluate_teacher(source: Source, options: Options, *, terminal: TextIO | None = None) -> Done:
     """Takes the evaluation, and writes its document.
 
     Args:
         source: who is evaluated on what.
         options: how.
-        on_event: gets a line when an engine fails or comes back.
+        terminal: where progress is shown, and a line when an engine fails; None: standard error.
 
     Raises:
         ConfigError: a file, a model or a combination of options that is not possible.
@@ -56,14 +58,15 @@ def evaluate_teacher(source: Source, options: Options, *, on_event: Callable[[st
     teachers = _frozen_teachers(source, options, controls)
     people = _people(source, students, teachers)
     told = _told(source, options, data, students, teachers, added)
-    partial = options.output.with_name(f"{options.output.stem}.partial.jsonl")
+    tell = partial(tqdm.write, file=terminal or sys.stderr)
+    unfinished = options.output.with_name(f"{options.output.stem}.partial.jsonl")
     with (
-        Journal.open(partial, told) as journal,
-        Serving.open(source, [*students, *teachers], on_event=on_event) as serving,
+        Journal.open(unfinished, told) as journal,
+        Serving.open(source, [*students, *teachers], on_event=tell) as serving,
     ):
         if journal.reused:
             notes.append(f"{journal.reused} units were answered before and not asked again")
-        taking = Taking(source, options, data, people, serving, Asking(serving, journal), added)
+        taking = Taking(source, options, data, people, serving, Asking(serving, journal, bars=terminal), added)
         taking.take(controls)
         done = conclude(taking, source, options, controls, notes, told)
         document.write(options.output, done.content)
@@ -103,7 +106,9 @@ def _read(source: Source, options: Options, controls: Sequence[str]) -> Data:
         also = len(asked & {one.question for one in every.chosen})
         if also:
             notes.append(f"{also} of {len(asked)} questions are in the training data too: its gain there is no proof")
-        if FIXED in controls:
+        if FIXED in controls and also == len({one.question for one in every.chosen}) and not options.controls_chosen:
+            notes.append(f"without the control {FIXED}: all training questions are evaluated on")
+        elif FIXED in controls:
             train = load_items(
                 source.train_data,
                 option="--train_data",

@@ -106,6 +106,7 @@ def of_run(folder: Path, named: Named, overrides: Sequence[str]) -> Source:
         # The run's own stands in its config as it was resolved.
         if any(one.startswith(f"{NODE}.{key}") for one in changed):
             config.reward_model[place] = config[NODE][key]
+    _check_apart(OmegaConf.to_container(config[NODE], resolve=True))
     step = None
     teacher = named.teacher
     if teacher is None:
@@ -134,6 +135,7 @@ def of_names(named: Named, overrides: Sequence[str]) -> Source:
     composed = compose(_CONFIG, prepare_overrides([*_keys_of(named), *overrides]))
     if composed is None:
         raise ConfigError("flags of Hydra have no place here; --help shows what has")
+    _check_apart(OmegaConf.to_container(composed[NODE], resolve=True))
     fill_in(composed).refuse()
     assert named.teacher is not None
     return _source(composed, named, folder=None, step=None, teacher=named.teacher)
@@ -214,7 +216,6 @@ def _source(config: DictConfig, named: Named, *, folder: Path | None, step: int 
                 for spec in config.reward_model[place] or ():
                     spec.backend = named.engine
         plain: Any = OmegaConf.to_container(config, resolve=True)
-    _check_apart(plain[NODE])
     run = read_run(plain, "classmate_cot")
     if folder is not None:
         run = dataclasses.replace(run, folder=folder)
@@ -234,7 +235,7 @@ def _source(config: DictConfig, named: Named, *, folder: Path | None, step: int 
     )
 
 
-def _check_apart(node: dict[str, Any]) -> None:
+def _check_apart(node: Any) -> None:
     """No student is both trained with and unseen, or named twice.
 
     Raises:

@@ -25,6 +25,7 @@ from verl.teaching.tags import TeachingState
 TRAINED_WITH, UNSEEN = "trained with", "unseen"
 """Roles of students."""
 ALL_TRAINED_WITH, ALL_UNSEEN, ALL = "all trained with", "all unseen", "all"
+GROUPS = (ALL_TRAINED_WITH, ALL_UNSEEN, ALL)
 """Groups of students."""
 
 

@@ -7,10 +7,9 @@ digits. NDR never stands alone: beside it is that of the null teacher, which say
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -19,8 +18,8 @@ from verl.evaluation.teaching.exam import FIXED_ALL, FIXED_OWN, NULL, REVEALS
 from verl.evaluation.teaching.fixed import Candidate, FixedAdvice
 from verl.evaluation.teaching.offtask import Retention, Share
 from verl.evaluation.teaching.serving import TEACHER, UNTRAINED
-from verl.evaluation.teaching.summary import Result
-from verl.teaching.evaluation_metrics import Estimate
+from verl.evaluation.teaching.summary import GROUPS, Result
+from verl.teaching.evaluation_metrics import APG_GATE, NDR_GATE, Estimate
 
 WIDTH = 110
 """Columns where nobody knows the terminal's, and at most."""
@@ -72,22 +71,27 @@ class View:
             shown = [one for one in self.results if one.decoding == decoding]
             console.print()
             console.print(Text(f"{decoding}: {self.settings.get(decoding, '')}".rstrip(": "), style="bold"))
-            console.print(_effects(shown))
-            console.print(_costs(shown))
+            _block(console, _EFFECTS, shown, _effect(shown))
+            console.print()
+            _block(console, _COSTS, shown, _cost)
         console.print()
+        for line in _EXPLAINED:
+            console.print(Text(line, style="dim"))
         for line in [*self._verdicts(), *self._fixed_lines(), *self._offtask_lines(), *self.notes]:
             console.print(line)
         return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
     def _verdicts(self) -> list[str]:
-        """Whether the target is met, per student; and McNemar's p where it is known."""
-        lines = []
+        """Whether the target is met, or where the intervals begin; and McNemar's p where it is known."""
+        lines = [f"target: intervals of NDR that begin at {NDR_GATE:g} or above, and of APG above {APG_GATE:g}"]
         for one in self.results:
-            if one.tutor != TEACHER or one.report is None:
+            numbers = one.report
+            if one.tutor != TEACHER or numbers is None or one.student in GROUPS:
                 continue
-            verdict = "met" if one.report.target_met else "not met: " + "; ".join(one.report.failed_gates)
-            p = "" if one.report.mcnemar_p is None else f" (McNemar p {one.report.mcnemar_p:.2g})"
-            lines.append(f"target, {one.decoding}, {one.student}: {verdict}{p}")
+            missed = [f"{name} from {_begin(getattr(numbers, name))}" for name in _failed(numbers.failed_gates)]
+            p = [] if numbers.mcnemar_p is None else [f"McNemar p {numbers.mcnemar_p:.2g}"]
+            detail = f" ({', '.join([*missed, *p])})" if missed or p else ""
+            lines.append(f"  {one.decoding}, {one.student}: {'not met' if missed else 'met'}{detail}")
         return lines
 
     def _fixed_lines(self) -> list[str]:
@@ -95,8 +99,8 @@ class View:
             return []
         found = self.fixed
         lines = [
-            f"best fixed advice: of {len(found.candidates)} candidates, {found.distinct} teachings were written, "
-            f"tried on {found.items} questions of the training, {found.samples} answers each",
+            f"best fixed advice, of {len(found.candidates)} candidates ({found.distinct} different teachings were "
+            f"written), {found.samples} answers to each of {found.items} training questions",
             f"  one for all: {_advice(found.for_all)}",
         ]
         return lines + [
@@ -115,87 +119,111 @@ class View:
         return [line]
 
 
-def _effects(results: Sequence[Result]) -> Table:
-    """What it does."""
-    table = _table("", "b", "w", "APG  95 %", "over it  95 %", "NDR  95 %", "null", "NDR_c  95 %", "strict", "Sev")
-    nulls = {one.student: one for one in results if one.tutor == NULL}
+_EFFECTS = {
+    "b": 4,
+    "w": 4,
+    "APG  95 %": 16,
+    "over it  95 %": 16,
+    "NDR  95 %": 15,
+    "null": 4,
+    "NDR_c  95 %": 15,
+    "Sev": 4,
+}
+"""Columns of what a teacher does, and their widths."""
+_COSTS = {
+    "NGain": 5,
+    "advice": 6,
+    "teacher": 7,
+    "TES": 6,
+    "total": 6,
+    "TokRed": 6,
+    "CR": 4,
+    "strict": 6,
+    "empty": 5,
+    "broken": 6,
+    "leak": 4,
+    "unread": 8,
+    "lost": 5,
+}
+"""Of what it costs, and of what is wrong with it."""
+_LABEL_WIDTH = 20
+_EXPLAINED = (
+    "b, w: solved without and with advice. over it: the teacher's w less the control's. null: NDR of the null",
+    "teacher, which is chance alone. advice, teacher: mean tokens of the advice, and of all that the teacher wrote",
+    "and read of the student. unread: responses without an answer, before and after. lost: trials in no number.",
+)
+"""Of the columns."""
+
+
+def _block(
+    console: Console, columns: Mapping[str, int], results: Sequence[Result], row: Callable[[Result], Sequence[str]]
+) -> None:
+    """A table in which each student has a heading as wide as its name."""
+
+    def table(rows: Sequence[Sequence[str]], *, header: bool) -> Table:
+        made = Table(box=None, show_header=header, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+        made.add_column("", width=_LABEL_WIDTH, no_wrap=True)
+        for name, width in columns.items():
+            made.add_column(name, width=width, justify="right", no_wrap=True)
+        for cells in rows:
+            made.add_row(*cells)
+        return made
+
+    console.print(table([], header=True))
+    for (student, role), of_student in _by_student(results):
+        console.print(_heading(student, role))
+        console.print(table([[f"  {LABELS.get(one.tutor, one.tutor)}", *row(one)] for one in of_student], header=False))
+
+
+def _heading(student: str, role: str) -> Text:
+    name = " ".join(student.split())[:80]
+    return Text(f"{name} ({role})" if role and not name.startswith("all ") else name, style="bold")
+
+
+def _effect(results: Sequence[Result]) -> Callable[[Result], list[str]]:
+    """Cells of `_EFFECTS`."""
+    nulls = {one.student: one.report for one in results if one.tutor == NULL}
     teachers = {one.student: one for one in results if one.tutor == TEACHER}
-    for student, of_student in _by_student(results):
-        _heading(table, student)
-        null = nulls.get(student[0])
-        for one in of_student:
-            numbers = one.report
-            if numbers is None:
-                table.add_row(_label(one), *("-" for _ in range(9)))
-                continue
-            over = teachers[student[0]].gain_over.get(one.tutor) if student[0] in teachers else None
-            table.add_row(
-                _label(one),
-                _share_of(numbers.b),
-                _share_of(numbers.w),
-                _signed(numbers.APG),
-                _signed(over) if over is not None else "",
-                _interval(numbers.NDR),
-                "-" if null is None or null.report is None else _share_of(null.report.NDR.value),
-                _interval(numbers.NDR_c),
-                _share_of(numbers.NDR_strict),
-                _share_of(numbers.Sev),
-            )
-    return table
+
+    def row(one: Result) -> list[str]:
+        numbers, null, teacher = one.report, nulls.get(one.student), teachers.get(one.student)
+        if numbers is None:
+            return ["-"] * len(_EFFECTS)
+        over = None if teacher is None else teacher.gain_over.get(one.tutor)
+        return [
+            _share_of(numbers.b),
+            _share_of(numbers.w),
+            _signed(numbers.APG),
+            "" if over is None else _signed(over),
+            _interval(numbers.NDR),
+            "-" if null is None else _share_of(null.NDR.value),
+            _interval(numbers.NDR_c),
+            _share_of(numbers.Sev),
+        ]
+
+    return row
 
 
-def _costs(results: Sequence[Result]) -> Table:
-    """What it costs, and what is wrong with it."""
-    names = (
-        "NGain",
-        "advice",
-        "teacher",
-        "TES",
-        "total",
-        "TokRed",
-        "CR",
-        "empty",
-        "broken",
-        "leak",
-        "no answer",
-        "lost",
-    )
-    table = _table("", *names)
-    for student, of_student in _by_student(results):
-        _heading(table, student)
-        for one in of_student:
-            numbers, advice = one.report, one.advice
-            if numbers is None:
-                table.add_row(_label(one), *("-" for _ in range(11)), _lost(one))
-                continue
-            table.add_row(
-                _label(one),
-                _number(numbers.NGain.value),
-                "" if advice is None else f"{advice.tokens:.1f}",
-                "" if one.cost_tokens is None else f"{one.cost_tokens:.0f}",
-                _number(numbers.TES.value),
-                _number(numbers.TES_total.value),
-                _number(numbers.TokRed),
-                _share_of(numbers.CR),
-                "" if advice is None else _share_of(advice.empty),
-                "" if advice is None else _share_of(advice.broken),
-                "" if advice is None else _share_of(advice.leak_rate),
-                f"{_share_of(numbers.parse_failures_baseline)} {_share_of(numbers.parse_failures_guided)}",
-                _lost(one),
-            )
-    return table
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place else "left", no_wrap=True, overflow="ellipsis")
-    return table
-
-
-def _heading(table: Table, student: tuple[str, str]) -> None:
-    name, role = student
-    table.add_row(Text(f"{name[:60]} ({role})" if role and not name.startswith("all ") else name[:60], style="bold"))
+def _cost(one: Result) -> list[str]:
+    """Cells of `_COSTS`."""
+    numbers, advice = one.report, one.advice
+    if numbers is None:
+        return [*["-"] * (len(_COSTS) - 1), _lost(one)]
+    return [
+        _plus(numbers.NGain.value),
+        "" if advice is None else f"{advice.tokens:.1f}",
+        "" if one.cost_tokens is None else f"{one.cost_tokens:.0f}",
+        _plus(numbers.TES.value),
+        _plus(numbers.TES_total.value),
+        _plus(numbers.TokRed),
+        _share_of(numbers.CR),
+        _share_of(numbers.NDR_strict),
+        "" if advice is None else _share_of(advice.empty),
+        "" if advice is None else _share_of(advice.broken),
+        "" if advice is None else _share_of(advice.leak_rate),
+        f"{_share_of(numbers.parse_failures_baseline)} {_share_of(numbers.parse_failures_guided)}",
+        _lost(one),
+    ]
 
 
 def _by_student(results: Sequence[Result]) -> list[tuple[tuple[str, str], list[Result]]]:
@@ -203,10 +231,6 @@ def _by_student(results: Sequence[Result]) -> list[tuple[tuple[str, str], list[R
     for one in results:
         found.setdefault((one.student, one.role), []).append(one)
     return list(found.items())
-
-
-def _label(one: Result) -> str:
-    return f"  {LABELS.get(one.tutor, one.tutor)}"
 
 
 def _lost(one: Result) -> str:
@@ -222,20 +246,20 @@ def _share_of(value: float | None) -> str:
     return "1" if value == 1 else f"{value:.2f}".removeprefix("0").replace("1.00", ">.99")
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.2f}" if abs(value) < 100 else f"{value:+.0f}"
-
-
 def _signed(one: Estimate) -> str:
-    if one.value is None:
-        return "-"
-    return _plus(one.value) + ("" if one.interval is None else f" [{_plus(one.interval[0])},{_plus(one.interval[1])}]")
+    """`+.59 [.52,.66]`."""
+    ends = "" if one.interval is None else f" [{','.join(_plus(end).removeprefix('+') for end in one.interval)}]"
+    return _plus(one.value) + (ends if one.value is not None else "")
 
 
-def _plus(value: float) -> str:
+def _plus(value: float | None) -> str:
     """`+.59`; what rounds to 0 has no sign."""
-    text = f"{value:+.2f}"
-    return ".00" if text in ("+0.00", "-0.00") else text.replace("0.", ".", 1)
+    if value is None:
+        return "-"
+    if abs(value) >= 100:
+        return f"{value:+.0f}"
+    text = f"{value:+.2f}" if abs(value) < 10 else f"{value:+.1f}"
+    return ".00" if text in ("+0.00", "-0.00") else text.replace("+0.", "+.").replace("-0.", "-.").replace("1.00", "1")
 
 
 def _interval(one: Estimate) -> str:
@@ -243,6 +267,15 @@ def _interval(one: Estimate) -> str:
         return "-"
     ends = "" if one.interval is None else f" [{_share_of(one.interval[0])},{_share_of(one.interval[1])}]"
     return _share_of(one.value) + ends
+
+
+def _failed(gates: Sequence[str]) -> list[str]:
+    """Names of the gates that are missed."""
+    return [gate.partition(":")[0] for gate in gates]
+
+
+def _begin(one: Estimate) -> str:
+    return "nowhere" if one.interval is None else _plus(one.interval[0]).removeprefix("+")
 
 
 def _advice(one: Candidate, reader: int | None = None) -> str:
