@@ -79,7 +79,7 @@ def test_students_are_isolated_and_read_their_own_template(tmp_path: Path) -> No
 
 
 def test_a_stored_baseline_outlives_the_process(tmp_path: Path) -> None:
-    first, before = scripted_pipeline(tmp_path)
+    first, _ = scripted_pipeline(tmp_path)
     (row,) = taught(first, GOOD)
     again, after = scripted_pipeline(tmp_path)
     (same,) = taught(again, GOOD)

@@ -272,9 +272,9 @@ _OWN_KEYS = ("response", "cot", "cot_kind", "kept_cot", "keep_rate", "handed_ove
 _ROW_KEYS = {name: name for name in (*_OWN_KEYS, *REWARDS, "segment_rewards", "follows_hint")}
 _ADVANTAGE_KEYS = {name: name for name in ("advantage", "advantage_on_cot", "advantage_on_segments")}
 _TASK_KEYS = {name: name for name in ("question", "data_source", "reward_model", "extra_info")}
-_ANSWER_KEYS = {name: name for name in ("messages", "response_ids", "uid", "step", "rollout", "partner", "turns", "lesson")} | {
-    "prompt_ids": "prompt_end_ids"
-}
+_ANSWER_KEYS = {
+    name: name for name in ("messages", "response_ids", "uid", "step", "rollout", "partner", "turns", "lesson")
+} | {"prompt_ids": "prompt_end_ids"}
 _VERDICT_KEYS = {"outcome": "main_outcome", "score": "main_score", "error": "main_error", "judge": "judge"}
 _ASKED_KEYS = {"model": "model", "thinks": "thinks"}
 _SAMPLE_KEYS = {

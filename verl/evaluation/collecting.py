@@ -28,7 +28,7 @@ from verl.teaching.baseline_cache import BaselineCache
 from verl.teaching.collected import INFRASTRUCTURE, CollectedTeaching, row_id, rows_of
 from verl.teaching.lesson import Lesson, StudentLesson
 from verl.teaching.templates import Template, Templates
-from verl.workers.students import Completes
+from verl.workers.rows.asking import Completes
 from verl.workers.teaching_pipeline import TeachingPipeline
 
 STEP = 0

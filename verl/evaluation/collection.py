@@ -9,6 +9,7 @@ another folder, so that rows of one folder can be compared.
 """
 
 import contextlib
+import functools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +21,10 @@ from filelock import FileLock, Timeout
 
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.row import Task
-from verl.evaluation.collecting import Collector, Variation, Work
+from verl.evaluation.collecting import Collector, Variation, Work, Written
 from verl.evaluation.teaching.serving import Serving
 from verl.teaching.collected import CollectedTeaching
+from verl.teaching.lesson import StudentLesson
 from verl.teaching.shards import ShardWriter, collection_id, keep_templates, read_shards
 from verl.teaching.templates import Templates
 from verl.trainer.run.state import write_atomically
@@ -172,14 +174,24 @@ def _ask(asking: Asking, lot: Sequence[Work]) -> list[CollectedTeaching]:
     lessons: dict[Any, Any] = {}
     for group in serving.batches(names):
         readers = [r for r, name in asking.students.items() if name in group]
-        lessons |= serving.run(group, lambda _, readers=readers: collector.lessons(tasks, readers))
+        lessons |= serving.run(group, functools.partial(_lessons, collector, tasks, readers))
     writers = [asking.teacher] if asking.teacher else []
     written = serving.run(writers, lambda _: collector.written(lot, lessons))
     rows = []
     for group in serving.batches(names):
         theirs = [one for one in written if asking.students[one.work.reader] in group]
-        rows += serving.run(group, lambda _, theirs=theirs: collector.rows(theirs))
+        rows += serving.run(group, functools.partial(_rows, collector, theirs))
     return rows
+
+
+async def _lessons(
+    collector: Collector, tasks: Sequence[Task], readers: Sequence[int], _: Any
+) -> dict[tuple[str, int], StudentLesson]:
+    return await collector.lessons(tasks, readers)
+
+
+async def _rows(collector: Collector, written: Sequence[Written], _: Any) -> list[CollectedTeaching]:
+    return await collector.rows(written)
 
 
 def _claim(folder: Path, settings: Mapping[str, Any]) -> None:

@@ -36,7 +36,7 @@ from verl.utils import hf_tokenizer
 from verl.utils.fs import copy_to_local
 from verl.workers.pipelines import pipeline_of
 from verl.workers.row_pipeline import RowPipeline
-from verl.workers.rows.asking import Asks
+from verl.workers.rows.asking import AsksStudents
 from verl.workers.rows.tensors import advantage_fields
 
 TOLERANCE = 1e-5
@@ -145,7 +145,7 @@ def _same(dumped: Any, now: Any) -> bool:
         return dumped == now
 
 
-class _Nobody(Asks):
+class _Nobody(AsksStudents):
     """Stands for the classmates: they have answered already."""
 
     async def sample(self, *args: Any, **kwargs: Any) -> NoReturn:

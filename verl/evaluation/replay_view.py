@@ -24,7 +24,9 @@ from verl.classmate.outcome import Outcome
 from verl.classmate.row import Asked, Continuation
 from verl.evaluation.dump import Dump
 from verl.evaluation.recompute import Difference, Replay, ReplayedRow
+from verl.evaluation.replay_teaching import show_taught
 from verl.trainer.run.console import PLAIN_WIDTH
+from verl.workers.teaching_pipeline import TeachingPipeline
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,9 +110,13 @@ class View:
         for message in answer.messages:
             out.block(str(message.get("role")), str(message.get("content")))
         out.block("ground truth", str(task.ground_truth))
-        self._cut(out, row)
-        self._asked(out, row)
-        self._reward(out, row)
+        pipeline = self.replay.pipeline
+        if isinstance(pipeline, TeachingPipeline):
+            show_taught(out, row.scored, pipeline)
+        else:
+            self._cut(out, row)
+            self._asked(out, row)
+            self._reward(out, row)
         self._advantage(out, row)
         self._end(out, [number])
         return out.text()

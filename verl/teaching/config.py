@@ -139,7 +139,7 @@ class TeachingConfig:
 
     def __post_init__(self) -> None:
         require(
-            self.reward.uses_rcl or self.protocol.student_assignment != "joint",
+            not self.reward.uses_rlt or self.protocol.student_assignment != "joint",
             f"{NODE}.protocol.student_assignment: joint needs students that answer; write round_robin, or "
             f"{NODE}.reward.kind=rcl",
         )
@@ -217,9 +217,7 @@ def render_base_yaml() -> str:
 
 def _render_templates() -> str:
     """The keys of the templates, none of them set."""
-    about = textwrap.fill(
-        field_docs(TeachingConfig)["templates"], 116, initial_indent="  # ", subsequent_indent="  # "
-    )
+    about = textwrap.fill(field_docs(TeachingConfig)["templates"], 116, initial_indent="  # ", subsequent_indent="  # ")
     keys = "\n".join(f"    {one.name}: null" for one in dataclasses.fields(Templates) if one.name != "tags")
     return f"{about}\n  templates:\n{keys}"
 

@@ -68,6 +68,8 @@ class Lesson:
 
     students: tuple[StudentLesson, ...]
     """In the order of their numbers."""
+    log_probs: tuple[float, ...] = ()
+    """(R,) of what the teacher then wrote, as its engine told them, where the reward looks at them."""
 
     @property
     def readers(self) -> tuple[int, ...]:
@@ -81,7 +83,11 @@ class Lesson:
     @classmethod
     def from_json(cls, text: str) -> "Lesson":
         """The inverse of `to_json`."""
-        return cls(students=tuple(student_lesson(one) for one in json.loads(text)["students"]))
+        content = json.loads(text)
+        return cls(
+            students=tuple(student_lesson(one) for one in content["students"]),
+            log_probs=tuple(content["log_probs"]),
+        )
 
 
 def student_lesson(content: Mapping[str, Any]) -> StudentLesson:

@@ -46,6 +46,10 @@ class StudentResult:
         return taught_row(self.lesson, group=group, state=state, leak=leak, length=self.length, guided=self.guided)
 
 
+_NOT_ASKED = RclReward(outcome=Outcome.excluded)
+"""By students that score explanations and answer nothing."""
+
+
 def taught_row(
     lesson: StudentLesson, *, group: str, state: TeachingState, leak: bool, length: int, guided: SolveRate | None
 ) -> TaughtRow:
@@ -81,6 +85,8 @@ class Taught:
     """The reward by what the students made of it, over all of them; None in a run without it."""
     rlt: RltReward | None = None
     """The reward by log-probabilities; None in a run without it."""
+    closed: bool = True
+    """Whether the explanation's end is marked, where log-probabilities count."""
 
     @property
     def outcome(self) -> Outcome:
@@ -135,6 +141,7 @@ class Taught:
             "students": [plain(one) for one in self.students],
             "rcl": plain(self.rcl),
             "rlt": plain(self.rlt),
+            "closed": self.closed,
         }
 
     @classmethod
@@ -163,6 +170,7 @@ class Taught:
             rlt=None
             if rlt is None
             else rebuilt(RltReward, rlt | {"terms": None if rlt["terms"] is None else RltTerms(**rlt["terms"])}),
+            closed=content["closed"],
         )
 
     @classmethod
@@ -175,6 +183,7 @@ class Taught:
         results: Sequence[tuple[StudentLesson, int, SolveRate | None]],
         config: TeachingConfig,
         rlt: RltReward | None = None,
+        closed: bool = True,
     ) -> "Taught":
         """A row with its rewards.
 
@@ -185,13 +194,14 @@ class Taught:
             results: of each student: what was known before, L, and its solve rate with the teaching.
             config: of the run.
             rlt: the reward by log-probabilities, where the run has it.
+            closed: whether the explanation's end is marked.
         """
         students = []
         for lesson, length, guided in results:
-            row = taught_row(
-                lesson, group=group, state=teaching.state, leak=leak.any, length=length, guided=guided
-            )
-            reward = rcl_reward(row, config.reward)
+            reward = _NOT_ASKED
+            if config.reward.uses_rcl:
+                row = taught_row(lesson, group=group, state=teaching.state, leak=leak.any, length=length, guided=guided)
+                reward = rcl_reward(row, config.reward)
             if lesson.probe.outcome is not Outcome.ok:
                 reward = RclReward(outcome=lesson.probe.outcome)
             students.append(StudentResult(lesson=lesson, length=length, guided=guided, reward=reward))
@@ -203,6 +213,7 @@ class Taught:
             students=tuple(students),
             rcl=joint_reward(of_students, config.protocol.joint_reduction) if config.reward.uses_rcl else None,
             rlt=rlt,
+            closed=closed,
         )
 
 
@@ -229,7 +240,9 @@ def joint_reward(rewards: Sequence[RclReward], reduction: str) -> RclReward:
     return RclReward(
         outcome=Outcome.ok,
         reward=_mean([one.reward for one in rewards if one.reward is not None]),
-        terms=RclTerms(**{name: _mean([getattr(one, name) for one in terms]) for name in RclTerms.__dataclass_fields__}),
+        terms=RclTerms(
+            **{name: _mean([getattr(one, name) for one in terms]) for name in RclTerms.__dataclass_fields__}
+        ),
         effect=Effect(**{name: _mean([getattr(one, name) for one in effects]) for name in Effect.__dataclass_fields__}),
     )
 

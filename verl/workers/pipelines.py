@@ -9,11 +9,11 @@ from omegaconf import DictConfig
 
 from verl.teaching.config import this_teaching
 from verl.workers.row_pipeline import RowPipeline
-from verl.workers.rows.asking import Asks
+from verl.workers.rows.asking import AsksStudents
 from verl.workers.teaching_pipeline import TeachingPipeline
 
 
-def pipeline_of(config: DictConfig, tokenizer: Any, client: Asks) -> RowPipeline:
+def pipeline_of(config: DictConfig, tokenizer: Any, client: AsksStudents) -> RowPipeline:
     """Loads the readers' tokenizers and what scores rows from the whole config.
 
     Raises:

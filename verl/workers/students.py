@@ -17,63 +17,30 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from verl.classmate import prompts
 from verl.classmate.config import ClassmateRewardModelConfig, RunConfig
-from verl.classmate.frozen import POLICY, FrozenModel, frozen_readers
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
 from verl.classmate.row import Continuation, Task
-from verl.classmate.seeds import request_seed, row_key, seed_number, sends_seed
+from verl.classmate.seeds import request_seed, row_key, seed_number
 from verl.teaching.answers import AnswerRules, extract_answer, same_as_truth
-from verl.teaching.baseline_cache import Baseline, BaselineCache, BaselineKey
+from verl.teaching.baseline_cache import BaselineCache, BaselineKey
 from verl.teaching.config import TeachingConfig
 from verl.teaching.lesson import Probe, StudentLesson
 from verl.teaching.row import SolveRate, StudentAnswer, solve_rate
 from verl.teaching.tags import outline_of
 from verl.teaching.templates import Messages
-from verl.workers.classmates.placement import resolved_engine
 from verl.workers.classmates.shared_draws import drawn_once
-from verl.workers.model_revision import revision_of
+from verl.workers.rows.asking import Completes
+from verl.workers.student import Student, students_of
+from verl.workers.student_answers import baseline_of, stored_answers, student_answer
 
 _BASELINE, _PROBE, _GUIDED, _AGAIN = 1_000_000, 2_000_000, 0, 3_000_000
 """What a student's seeds begin with for each condition, so that no two requests share one."""
 
 _ALL_ROLLOUTS = -1
 """Stands for the rollouts of a group, which have baseline and outline in common."""
-
-
-class Completes(Protocol):
-    """What is needed of a `ClassmateClient`."""
-
-    async def complete(self, model: str, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
-        """One answer; never raises for a failing engine."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Student:
-    """One of the run's readers, as it is asked."""
-
-    frozen: FrozenModel
-    """Under which name its engines answer."""
-    name: str
-    """How it is called in metrics, and to the teacher."""
-    tokenizer: Any
-    """Its own, with the chat template that the run uses."""
-    revision: str | None
-    """Of its weights, for stored baselines; None: they change, and nothing is stored."""
-    classmates: int
-    """Number of students that are trained with, which its seeds depend on."""
-    reader: int
-    """Its number."""
-    seeded: bool = True
-    """Whether its requests carry seeds (`sends_seed`)."""
-
-    def count(self, text: str) -> int:
-        """Length of a text in its tokens."""
-        return len(prompts.plain_ids(self.tokenizer, text))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,9 +99,7 @@ class Students:
             client: asks the engines.
         """
         return cls(
-            students_of(
-                run.reward, tokenizers, deterministic=run.deterministic, policy_engine=run.policy_engine
-            ),
+            students_of(run.reward, tokenizers, deterministic=run.deterministic, policy_engine=run.policy_engine),
             reward=run.reward,
             teaching=teaching,
             client=client,
@@ -192,9 +157,7 @@ class Students:
             baseline_key=None if key is None else key.digest,
         )
 
-    async def _baseline(
-        self, student: Student, task: Task, step: int, validate: bool
-    ) -> tuple[SolveRate, bool, float]:
+    async def _baseline(self, student: Student, task: Task, step: int, validate: bool) -> tuple[SolveRate, bool, float]:
         """b, whether it was stored, and the seconds of one call; NaN where there was none."""
         answers, hit, seconds = await self._answers_alone(student, task, step, validate)
         return solve_rate(answers), hit, seconds
@@ -213,13 +176,14 @@ class Students:
         began = time.perf_counter()
         chat = self._chat(student, self._teaching.templates.baseline(str(task.question)))
         answers = await drawn_once(
-            ("baseline", student.reader, tuple(seeds), chat.text), lambda: self._answers(student, task, chat, seeds, validate)
+            ("baseline", student.reader, tuple(seeds), chat.text),
+            lambda: self._answers(student, task, chat, seeds, validate),
         )
         seconds = time.perf_counter() - began
         counted = tuple(student_answer(one) for one in answers)
         rate = solve_rate(counted)
         if key is not None and self._cache is not None and rate.outcome is Outcome.ok and not rate.failed:
-            return stored_answers(self._cache.put(key, _baseline_of(answers))), False, seconds
+            return stored_answers(self._cache.put(key, baseline_of(answers))), False, seconds
         return counted, False, seconds
 
     def _baseline_key(self, student: Student, task: Task, samples: int, validate: bool) -> BaselineKey | None:
@@ -258,7 +222,13 @@ class Students:
             return Probe(outcome=Outcome.too_long)
         (seed,) = self._seeds(student, task, draw, _ALL_ROLLOUTS, _PROBE, 1)
         # With its seed the outline is the same whenever it is asked for, on every engine.
-        params = {"temperature": protocol.probe.temperature, "top_p": 1.0, "top_k": -1, "max_tokens": room, "seed": seed}
+        params = {
+            "temperature": protocol.probe.temperature,
+            "top_p": 1.0,
+            "top_k": -1,
+            "max_tokens": room,
+            "seed": seed,
+        }
         reply = await drawn_once(
             ("probe", student.reader, seed, chat.text),
             lambda: self._client.complete(student.frozen.name, chat.ids, params),
@@ -418,85 +388,6 @@ class Students:
         return [request_seed(self._reward.seed, step, key, rollout, number, first + s) for s in range(count)]
 
 
-def students_of(
-    reward: ClassmateRewardModelConfig, tokenizers: Sequence[Any], *, deterministic: bool, policy_engine: str
-) -> tuple[Student, ...]:
-    """The readers of a run as students, each with a name of its own: the last part of its model's, and a number where
-    two have the same.
-
-    Args:
-        reward: the typed `reward_model` node.
-        tokenizers: one per reader.
-        deterministic: whether every request carries its seed.
-        policy_engine: of the policy, for live self-play.
-    """
-
-    def seeded(one: FrozenModel) -> bool:
-        engine = resolved_engine(one)
-        return sends_seed(policy_engine if engine == POLICY else engine, deterministic=deterministic)
-
-    readers = frozen_readers(reward)
-    short = [one.model.rstrip("/").rpartition("/")[2] or one.model for one in readers]
-    names = [name if short.count(name) == 1 else f"{name}-{r}" for r, name in enumerate(short)]
-    return tuple(
-        Student(
-            frozen=one,
-            name=names[r],
-            tokenizer=tokenizers[r],
-            revision=None if one.weights == "policy_live" else revision_of(one),
-            classmates=len(reward.classmates),
-            reader=r,
-            seeded=seeded(one),
-        )
-        for r, one in enumerate(readers)
-    )
-
-
-def student_answer(one: Continuation) -> StudentAnswer:
-    """An answer as solve rates count it."""
-    return StudentAnswer(
-        outcome=one.outcome,
-        score=one.score,
-        parsed=one.outcome is Outcome.ok,
-        finished=one.finish_reason != "length",
-        tokens=one.token_length,
-    )
-
-
-def stored_answers(baseline: Baseline) -> tuple[StudentAnswer, ...]:
-    """Stored answers as solve rates count them; what had no answer stands there with the finish reason `no_answer`."""
-    return tuple(
-        StudentAnswer(
-            outcome=Outcome.no_answer if reason.startswith(_NO_ANSWER) else Outcome.ok,
-            score=score,
-            parsed=not reason.startswith(_NO_ANSWER),
-            finished=not reason.endswith("length"),
-            tokens=length,
-        )
-        for score, length, reason in zip(
-            baseline.scores, baseline.response_lengths, baseline.finish_reasons, strict=True
-        )
-    )
-
-
-_NO_ANSWER = "no_answer:"
-"""In front of the finish reason of a stored response in which no answer was found."""
-
-
-def _baseline_of(answers: Sequence[Continuation]) -> Baseline:
-    found = [one.outcome is Outcome.ok for one in answers]
-    return Baseline(
-        scores=tuple(one.score if ok and one.score is not None else 0.0 for one, ok in zip(answers, found, strict=True)),
-        response_lengths=tuple(one.token_length for one in answers),
-        finish_reasons=tuple(
-            f"{'' if ok else _NO_ANSWER}{one.finish_reason or 'stop'}" for one, ok in zip(answers, found, strict=True)
-        ),
-        texts=tuple(one.text or "" for one in answers),
-    )
-
-
 def _decoded(student: Student, reply: Reply) -> str:
-    text = student.tokenizer.decode(
-        list(reply.token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-    )
+    text = student.tokenizer.decode(list(reply.token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return str(text)

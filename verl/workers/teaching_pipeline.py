@@ -10,7 +10,6 @@ row.
 """
 
 import asyncio
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,21 +20,24 @@ from omegaconf import DictConfig
 from verl.classmate import cot
 from verl.classmate.config import this_run
 from verl.classmate.cot import CotKind, CotMarkers, CotSpan
-from verl.classmate.outcome import Outcome
-from verl.classmate.row import Answer, Asked, Continuation, MethodPart, ReadRow, RowScores, ScoredRow, Task, Verdict
+from verl.classmate.row import Answer, Asked, Continuation, MethodPart, ReadRow, ScoredRow, Task, Verdict
 from verl.classmate.seeds import row_key
 from verl.teaching.answers import extract_answer, same_as_truth
 from verl.teaching.config import TeachingConfig
 from verl.teaching.leak import Leak, find_leak
 from verl.teaching.lesson import Lesson, StudentLesson
+from verl.teaching.rlt import RltReward, rlt_reward
 from verl.teaching.row import SolveRate, solve_rate
-from verl.teaching.tags import Teaching, extract_teaching
+from verl.teaching.tags import Teaching, TeachingState, extract_teaching, is_blank
 from verl.teaching.taught import Taught
 from verl.teaching.templates import Messages
 from verl.workers.classmates.shared_draws import drawn_once
+from verl.workers.explaining import Explained, ExplanationScorer, explained_in
 from verl.workers.row_pipeline import RowPipeline
-from verl.workers.rows.asking import Asks
-from verl.workers.students import Students, student_answer
+from verl.workers.rows.asking import AsksStudents
+from verl.workers.student_answers import student_answer
+from verl.workers.students import Students
+from verl.workers.taught_scores import scores_of, verdict_of
 
 
 class TeachingPipeline(RowPipeline):
@@ -45,10 +47,12 @@ class TeachingPipeline(RowPipeline):
     """The typed node `rcl`."""
     students: Students
     """Who is taught."""
+    scorer: ExplanationScorer | None = None
+    """Has them score explanations, in runs with the reward RLT."""
 
     @classmethod
     def of_teacher(
-        cls, config: DictConfig, tokenizer: Any, client: Asks, teaching: TeachingConfig
+        cls, config: DictConfig, tokenizer: Any, client: AsksStudents, teaching: TeachingConfig
     ) -> "TeachingPipeline":
         """As `RowPipeline.build`, for a run whose config has the node `rcl`.
 
@@ -58,7 +62,17 @@ class TeachingPipeline(RowPipeline):
         pipeline = cls.build(config, tokenizer, client)
         assert isinstance(pipeline, TeachingPipeline)
         pipeline.teaching = teaching
-        pipeline.students = Students.of_run(this_run(config), teaching, pipeline.asker.tokenizers, client)
+        run, tokenizers = this_run(config), pipeline.asker.tokenizers
+        pipeline.students = Students.of_run(run, teaching, tokenizers, client)
+        if teaching.reward.uses_rlt:
+            pipeline.scorer = ExplanationScorer(
+                tokenizer,
+                tokenizers,
+                client,
+                teaching.reward.rlt,
+                max_model_len=run.context_length,
+                template_kwargs=run.template_kwargs,
+            )
         return pipeline
 
     # Before the teacher writes.
@@ -107,7 +121,9 @@ class TeachingPipeline(RowPipeline):
         return task, self.assigned(task, epoch=int(columns["epoch"]), validate=bool(columns["is_validate"]))
 
     async def student_lesson(self, task: Task, reader: int, columns: Mapping[str, Any]) -> StudentLesson:
-        """Baseline and outline of one reader for a row."""
+        """Baseline and outline of one reader for a row; nothing where students only score."""
+        if not self.teaching.reward.uses_rcl:
+            return StudentLesson(reader=reader, name=self.students.students[reader].name, base=SolveRate())
         validate, step = bool(columns["is_validate"]), int(columns["global_steps"])
         draw = {"step": step, "epoch": int(columns["epoch"]), "never": 0}[self.teaching.protocol.probe.resample]
         return await self.students.student_lesson(
@@ -120,8 +136,22 @@ class TeachingPipeline(RowPipeline):
             excluded=frozenset(columns["excluded_classmates"]),
         )
 
-    def teacher_messages(self, question: str, lesson: Lesson) -> Messages:
-        """T: what the teacher is asked."""
+    def teacher_messages(self, question: str, lesson: Lesson, told: Mapping[str, Any] | None = None) -> Messages:
+        """What the teacher is asked: T, or to explain a solution, with which its own turn begins.
+
+        Args:
+            question: the student's.
+            lesson: of the group.
+            told: the row's `extra_info`; needed where a solution is explained.
+        """
+        if not self.teaching.reward.uses_rcl:
+            assert told is not None, "a row to explain has a solution"
+            turns = (
+                ("system", told["teacher_system_prompt"]),
+                ("user", question),
+                ("assistant", told["teacher_opening"]),
+            )
+            return [{"role": role, "content": content} for role, content in turns]
         protocol = self.teaching.protocol
         outlines = [one.probe.text for one in lesson.students]
         if len(outlines) > 1:
@@ -140,9 +170,7 @@ class TeachingPipeline(RowPipeline):
         """Finds the teaching in what the teacher wrote."""
         turn = answer.last_turn
         turn_ids = answer.response_ids[turn]
-        tags = self.teaching.templates.tags
-        visible = CotMarkers(start=tags.visible_open, end=tags.visible_close)
-        span = cot.locate(turn_ids, self._tokenizer, visible)
+        span = self._located(answer)
         raw = self._tokenizer.decode(list(turn_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         span = replace(span, text=str(raw))
         teaching = self.teaching_in(span.text, answer)
@@ -162,8 +190,42 @@ class TeachingPipeline(RowPipeline):
             transcript=self._transcript(answer),
         )
 
+    def _located(self, answer: Answer) -> CotSpan:
+        """Where teaching or explanation stand, in tokens."""
+        tags, explains = self.teaching.templates.tags, not self.teaching.reward.uses_rcl
+        visible = CotMarkers(start=tags.visible_open, end=tags.visible_close)
+        if explains:
+            told = answer.task.extra_info
+            visible = CotMarkers(start=told["teacher_think_open"], end=told["teacher_think_close"])
+        return cot.locate(answer.response_ids[answer.last_turn], self._tokenizer, visible, preopened=explains)
+
+    def _explained(self, row: ReadRow) -> Explained:
+        """What students score: the explanation, or in a run with both rewards the teaching."""
+        answer = row.answer
+        span, turn = self._located(answer), answer.last_turn
+        first, end = (span.start, span.end) if row.kept_text else (0, 0)
+        return explained_in(
+            answer.response_ids[turn],
+            lesson_of(answer).log_probs[turn],
+            first,
+            end,
+            self._tokenizer,
+            closed=span.kind is CotKind.closed or self.teaching.reward.uses_rcl,
+        )
+
     def teaching_in(self, raw: str, answer: Answer) -> Teaching:
         """What a teacher's text says to the students of its row."""
+        if not self.teaching.reward.uses_rcl:
+            span = self._located(answer)
+            text = (span.cot or "").strip()
+            state = TeachingState.ok if span.kind is CotKind.closed else TeachingState.unclosed
+            length = max(self.students.students[r].count(text) for r in lesson_of(answer).readers)
+            return Teaching(
+                text="" if is_blank(text) else text,
+                state=TeachingState.empty if is_blank(text) else state,
+                tokens=length,
+                written_tokens=length,
+            )
         protocol, tags = self.teaching.protocol, self.teaching.templates.tags
         counts = [self.students.students[r].count for r in lesson_of(answer).readers]
         opened = cot.opens_thought(
@@ -179,7 +241,9 @@ class TeachingPipeline(RowPipeline):
         )
 
     def _samples(self, answer: Answer) -> int:
-        """N."""
+        """N; one request where students only score."""
+        if not self.teaching.reward.uses_rcl:
+            return 1
         return self.teaching.protocol.guided(validate=answer.validate)
 
     def asks(self, row: ReadRow) -> Collection[int]:  # type: ignore[override]
@@ -192,7 +256,12 @@ class TeachingPipeline(RowPipeline):
 
     async def ask(self, row: ReadRow, m: int, *, excluded: frozenset[int] = frozenset(), needed: bool = True) -> Asked:
         """Shows the teaching to student m, N times."""
-        answer = row.answer
+        answer, told = row.answer, None
+        if self.scorer is not None:
+            told = await self.scorer.ask(answer, self._explained(row), m, excluded=excluded)
+        if not self.teaching.reward.uses_rcl:
+            assert told is not None, "such a run has a scorer"
+            return self.asker.said(m, self.shown(row, m), (told,))
         continuations = await self.students.guided(
             answer.task,
             m,
@@ -202,10 +271,15 @@ class TeachingPipeline(RowPipeline):
             validate=answer.validate,
             excluded=excluded,
         )
+        if told is not None:
+            continuations = replace(continuations[0], log_probs=told.log_probs), *continuations[1:]
         return self.asker.said(m, self.shown(row, m), continuations)
 
     def shown(self, row: ReadRow, m: int) -> tuple[str | None, ...]:
-        """W, as text."""
+        """W, as text; where students only score, what stands in front of the explanation."""
+        if not self.teaching.reward.uses_rcl:
+            assert self.scorer is not None, "such a run has a scorer"
+            return (self.scorer.prompt(row.answer, m),)
         return (self.students.guided_prompt(row.answer.task, m, row.kept_text),)
 
     async def score(self, row: ReadRow, asked: Sequence[Asked], *, main: Verdict | None = None) -> ScoredRow:
@@ -218,15 +292,18 @@ class TeachingPipeline(RowPipeline):
         """
         answer, lesson = row.answer, lesson_of(row.answer)
         teaching = self.teaching_in(row.span.text, answer)
-        leak = await asyncio.to_thread(self._leak, teaching.text, answer.task)
+        leak = Leak(told=False, extracted=False)
+        if str(answer.task.ground_truth or "").strip():
+            leak = await asyncio.to_thread(self._leak, teaching.text, answer.task)
         replies = dict(zip(self.asks(row), asked, strict=True))
-        for m, one in replies.items():
-            again = (self._with_score(answer.task, m, row.kept_text, item) for item in one.continuations)
-            replies[m] = replace(one, continuations=tuple(await asyncio.gather(*again)))
+        for m, shown in replies.items():
+            again = (self._with_score(answer.task, m, row.kept_text, item) for item in shown.continuations)
+            replies[m] = replace(shown, continuations=tuple(await asyncio.gather(*again)))
         results: list[tuple[Any, int, SolveRate | None]] = []
         for one in lesson.students:
             said = replies.get(one.reader)
-            guided = None if said is None else solve_rate([student_answer(item) for item in said.continuations])
+            answers = () if said is None or not self.teaching.reward.uses_rcl else said.continuations
+            guided = solve_rate([student_answer(item) for item in answers]) if answers else None
             length = self.students.students[one.reader].count(teaching.text) if teaching.text else 0
             results.append((one, length, guided))
         taught = Taught.scored(
@@ -235,19 +312,31 @@ class TeachingPipeline(RowPipeline):
             leak=leak,
             results=results,
             config=self.teaching,
+            rlt=self._rlt(row, replies),
+            closed=self.scorer is None or self._explained(row).closed,
         )
         places = [replies.get(m) or self.asker.said(m, (None,), ()) for m in range(self.readers)]
         return ScoredRow(
             read=row,
-            main=_verdict(taught),
+            main=verdict_of(taught),
             asked=tuple(places[: self.classmates]),
             unseen=tuple(places[self.classmates :]) if answer.validate else (),
-            scores=_scores(taught, places[: self.classmates], row.samples),
+            scores=scores_of(taught, places[: self.classmates], row.samples),
             method=MethodPart(record=taught.record(), numbers=taught.numbers(), fields=taught.gate()),
         )
 
+    def _rlt(self, row: ReadRow, replies: Mapping[int, Asked]) -> RltReward | None:
+        """The reward by log-probabilities, where the run has it."""
+        if self.scorer is None:
+            return None
+        (m,) = lesson_of(row.answer).readers
+        said = replies[m].continuations[0] if m in replies else None
+        return rlt_reward(self.scorer.row(row.answer, self._explained(row), said, m), self.teaching.reward.rlt)
+
     async def _with_score(self, task: Task, m: int, teaching: str, item: Continuation) -> Continuation:
         """An answer with the score that it has, or with a new one where a replay wants it."""
+        if not self.teaching.reward.uses_rcl:
+            return item
         return item if item.score is not None else await self.students.rescored(task, m, teaching, item)
 
     def _leak(self, text: str, task: Task) -> Leak:
@@ -263,61 +352,3 @@ def lesson_of(answer: Answer) -> Lesson:
     """The lesson that came with a row."""
     assert answer.lesson is not None, "a teacher's row comes with its lesson"
     return Lesson.from_json(answer.lesson)
-
-
-def _verdict(taught: Taught) -> Verdict:
-    """What stands for the verifier's in the dump: the solve rate with the teaching."""
-    reward = taught.rcl
-    if taught.outcome is not Outcome.ok or reward is None or reward.effect is None:
-        return Verdict(outcome=taught.outcome, error=_error(taught))
-    return Verdict(score=reward.effect.guided)
-
-
-def _error(taught: Taught) -> str | None:
-    return next((one.lesson.probe.error for one in taught.students if one.lesson.probe.error), None)
-
-
-def _scores(taught: Taught, asked: Sequence[Asked], samples: int) -> RowScores:
-    """The rewards: RCL's is the main part; RLT's the classmates' part where there are both."""
-    raw_VMS, lengths_VMS, cut_VMS = (np.full((1, len(asked), samples), math.nan) for _ in range(3))
-    outcomes = []
-    for m, one in enumerate(asked):
-        for item in one.continuations:
-            outcomes.append(item.outcome)
-            raw_VMS[0, m, item.sample] = math.nan if item.score is None else item.score
-            if item.outcome in (Outcome.ok, Outcome.no_answer, Outcome.judge_error):
-                lengths_VMS[0, m, item.sample] = item.token_length
-                cut_VMS[0, m, item.sample] = float(item.finish_reason == "length")
-    rcl = None if taught.rcl is None else taught.rcl.reward
-    rlt = None if taught.rlt is None else taught.rlt.reward
-    main = rlt if taught.rcl is None else rcl
-    both = taught.rcl is not None and taught.rlt is not None
-    valid = main is not None
-    reward = main if main is not None else 0.0
-    known = [one.guided.rate for one in taught.students if one.guided is not None]
-    return RowScores(
-        base_reward=reward,
-        reward_before_cost=reward,
-        length_cost=None,
-        main_valid=valid,
-        classmate_score=float(np.mean(known)) if known else math.nan,
-        gamma=1.0 if both else 0.0,
-        classmate_reward=rlt if both and rlt is not None else 0.0,
-        classmate_valid=both and rlt is not None,
-        final_reward=reward,
-        consistency_reward=0.0,
-        consistency_valid=False,
-        segment_rewards_K=np.zeros(0),
-        main_correct=False,
-        raw_scores_VMS=raw_VMS,
-        scores_VMS=raw_VMS,
-        outcomes=tuple(outcomes),
-        lengths_VMS=lengths_VMS,
-        cut_VMS=cut_VMS,
-        best_classmate_score=max(known, default=math.nan),
-        avg_classmate_score=float(np.mean(known)) if known else math.nan,
-        with_cot_score=None,
-        alone_score=None,
-        classmate_reward_weight=1.0,
-        consistency_asked=False,
-    )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.evaluation.study.made_up import PREDICTIONS, SEEDS, STUDY, result, write_all
+from tests.evaluation.study.made_up import PREDICTIONS, SEEDS, STUDY, all_results, result, write_all
 from verl.evaluation.study.report import check_report, write_report
 from verl.evaluation.study.results import write_result
 from verl.evaluation.study.statistics import Mean
@@ -50,6 +50,13 @@ def test_nothing_changes_but_what_is_between_the_marks(claim: Path) -> None:
         assert (claim / link).is_file()
     assert check_report(claim / "claim", STUDIES) == []
     assert write_report(claim / "claim", STUDIES) == []
+
+
+def test_the_hours_of_a_world_that_arms_share_count_once(claim: Path) -> None:
+    for one in all_results():
+        write_result(replace(one, seconds=one.seconds | {"world": 3600.0}), claim / "claim")
+    write_report(claim / "claim", STUDIES)
+    assert " in 4.2 hours of work." in (claim / "claim.md").read_text()
 
 
 def test_the_numbers_are_those_of_the_files(claim: Path) -> None:

@@ -104,7 +104,7 @@ _SLOW = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_stopping_leaves_no_task_behind(tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _STOPPED, str(tmp_path / "log"), _SLOW],
@@ -124,4 +124,36 @@ def test_stopping_leaves_no_task_behind(tmp_path: Path, number: signal.Signals) 
     for child in started:
         if child.is_running():
             child.kill()
+    assert not alive
+
+
+def start_another_and_wait(file: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
+        Path(file).write_text(f"{os.getpid()} {other.pid}")
+
+
+_KILLED = """
+import sys
+from pathlib import Path
+from tests.evaluation.study.test_work import start_another_and_wait
+from verl.evaluation.study.work import Task, do_all
+log, file = Path(sys.argv[1]), sys.argv[2]
+do_all([Task(name="call", log=log, call=start_another_and_wait, arguments=(file,))], jobs=1, title="test")
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_command_takes_its_calls_along(tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    arguments = [sys.executable, "-c", _KILLED, str(tmp_path / "log"), str(file)]
+    with subprocess.Popen(arguments, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        deadline = time.monotonic() + 120
+        while not file.exists() or len(file.read_text().split()) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.kill()
+    started = [psutil.Process(int(pid)) for pid in file.read_text().split() if psutil.pid_exists(int(pid))]
+    _, alive = psutil.wait_procs(started, timeout=30)
+    for child in alive:
+        child.kill()
     assert not alive

@@ -110,7 +110,7 @@ def make_world(folder: Path, spec: WorldSpec, *, roles: Collection[Role] = ROLES
         if missing:
             jobs = min(len(missing), os.cpu_count() or 1)
             with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-                list(pool.map(_build, missing, count()))
+                list(pool.map(build_part, missing, count()))
         manifests = {name: found for name, part in parts.items() if (found := part.manifest())}
         manifest = _manifest(spec, manifests)
         path = _seed_folder(folder, spec) / common.MANIFEST_NAME
@@ -188,7 +188,7 @@ def source_key(sources: Iterable[ModuleType], values: object) -> str:
     return digest.hexdigest()
 
 
-def _build(part: Part, bar_position: int) -> None:
+def build_part(part: Part, bar_position: int) -> None:
     """Makes a part beside its place, then puts it there whole; runs in a process of its own."""
     began = time.monotonic()
     part.folder.parent.mkdir(parents=True, exist_ok=True)

@@ -171,7 +171,10 @@ def _made(summary: Summary) -> str:
     runs = list(summary.runs.values())
     days = sorted({run.day for run in runs})
     commits = list(dict.fromkeys(run.commit[:10] for run in sorted(runs, key=lambda run: run.day)))
-    hours = sum(sum(run.seconds.values()) for run in runs) / 3600
+    # Arms share a seed's world, which was made once.
+    worlds = {(run.seed, run.seconds.get("world", 0.0)) for run in runs}
+    others = sum(value for run in runs for name, value in run.seconds.items() if name != "world")
+    hours = (sum(seconds for _, seconds in worlds) + others) / 3600
     told = f"{len(runs)} run{'s'[: len(runs) - 1]} of {runs[0].steps} steps"
     told += f", made {' to '.join(dict.fromkeys((days[0], days[-1])))}"
     told += f" by commit {', '.join(commits)}, in {hours:.1f} hours of work."

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -103,7 +104,7 @@ class _Work:
 def do_all(tasks: Sequence[Task], *, jobs: int, title: str) -> list[str]:
     """Does all tasks, up to `jobs` at a time, in their order as far as they can start; those that failed, by name.
 
-    A task that fails is told in a line that names its log. Ctrl-C and SIGTERM end what runs.
+    A task that fails is told in a line that names its log. Ctrl-C, SIGTERM and a closed terminal end what runs.
 
     Raises:
         KeyboardInterrupt: it was stopped.
@@ -137,16 +138,19 @@ def do_all(tasks: Sequence[Task], *, jobs: int, title: str) -> list[str]:
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[None]:
-    """SIGTERM raises what Ctrl-C raises."""
+    """SIGTERM, and a terminal that is closed, raise what Ctrl-C raises; after `nohup` a closed one is ignored."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    old = signal.signal(signal.SIGTERM, stop)
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    numbers = (signal.SIGTERM,) if ignored else (signal.SIGTERM, signal.SIGHUP)
+    old = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, old)
+        for number, handler in old.items():
+            signal.signal(number, handler)
 
 
 _END_WITH_THIS_PROCESS = """
@@ -183,15 +187,24 @@ def _start(task: Task) -> _Running:
 
 def _called(call: Callable[..., None], arguments: tuple[Any, ...], log: str) -> None:
     """What a forked process does: everything that it prints goes into the log, and it is a session of its own."""
-    import ctypes
-
     os.setsid()
-    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
+    threading.Thread(target=_end_with_the_command, daemon=True).start()
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.environ["TQDM_DISABLE"] = "1"
     call(*arguments)
+
+
+def _end_with_the_command() -> None:
+    """Waits until the command is gone, then ends this session: the call, and what it has started.
+
+    The death of the parent tells nothing here: it is the fork server, which lives on while any call does.
+    """
+    command = multiprocessing.parent_process()
+    assert command is not None
+    command.join()
+    os.killpg(os.getpid(), signal.SIGKILL)
 
 
 def _end(running: Sequence[_Running]) -> None:

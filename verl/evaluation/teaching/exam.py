@@ -24,7 +24,8 @@ from verl.evaluation.teaching.sources import Source
 from verl.evaluation.teaching.trials import Answers, Setting, Told
 from verl.evaluation.teaching.tutors import Teacher, advised
 from verl.teaching.lesson import Probe
-from verl.workers.students import Student, Students
+from verl.workers.student import Student
+from verl.workers.students import Students
 
 NULL, REVEALS, FIXED_ALL, FIXED_OWN = "null", "reveal", "fixed_all", "fixed_own"
 """Controls that are no models."""

@@ -16,7 +16,7 @@ from verl.teaching.evaluation_metrics import Response
 from verl.teaching.lesson import Probe, plain, rebuilt
 from verl.teaching.row import StudentAnswer
 from verl.teaching.tags import Teaching, TeachingState
-from verl.workers.students import student_answer
+from verl.workers.student_answers import student_answer
 
 
 @dataclass(frozen=True, kw_only=True)

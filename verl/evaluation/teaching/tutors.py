@@ -31,7 +31,7 @@ from verl.teaching.lesson import Probe
 from verl.teaching.tags import extract_teaching
 from verl.teaching.templates import Messages
 from verl.utils import hf_tokenizer
-from verl.workers.students import Student
+from verl.workers.student import Student
 
 REVEAL = "The answer is {ground_truth}."
 """What the answer-revealing teacher says."""

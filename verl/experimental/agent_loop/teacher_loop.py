@@ -6,6 +6,7 @@ One decision: all rollouts of a group share one lesson and so one prompt; only w
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
@@ -32,10 +33,24 @@ class TeacherAgentLoop(ClassmateAgentLoop):
         """
         given = columns.get(LESSON)
         lesson = Lesson.from_json(given) if given else await self.pipeline.lesson(columns)
-        messages = self.pipeline.teacher_messages(columns["raw_prompt"][-1]["content"], lesson)
+        messages = self.pipeline.teacher_messages(
+            columns["raw_prompt"][-1]["content"], lesson, told=columns["extra_info"]
+        )
         output = await super().turn(sampling_params, {**columns, "raw_prompt": messages})
+        if self.pipeline.teaching.reward.uses_rlt:
+            lesson = replace(lesson, log_probs=tuple(output.response_logprobs or ()))
         output.extra_fields[LESSON] = lesson.to_json()
         return output
+
+    async def ct_build_initial_tokens(self, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[int]:
+        """As above it; a last turn of the assistant is the beginning of the teacher's own, which it goes on with."""
+        if messages[-1]["role"] != "assistant":
+            return await super().ct_build_initial_tokens(messages, *args, **kwargs)
+        *chat, begun = messages
+        ids = await super().ct_build_initial_tokens(chat, *args, **kwargs)
+        tokenizer: Any = self.tokenizer
+        ids += tokenizer.encode(begun["content"], add_special_tokens=False)
+        return self._cap_text_prompt_length(ids)
 
     def _cap_text_prompt_length(self, prompt_ids: list[int]) -> list[int]:
         """Upstream would cut a prompt at its left, where the system turn is.
@@ -45,7 +60,7 @@ class TeacherAgentLoop(ClassmateAgentLoop):
         """
         if len(prompt_ids) > self.prompt_length:
             raise PromptTooLong(
-                f"the teacher's prompt has {len(prompt_ids)} tokens; raise data.max_prompt_length={self.prompt_length}, "
-                "or lower rcl.protocol.max_probe_tokens"
+                f"the teacher's prompt has {len(prompt_ids)} tokens; raise "
+                f"data.max_prompt_length={self.prompt_length}, or lower rcl.protocol.max_probe_tokens"
             )
         return prompt_ids

@@ -39,14 +39,22 @@ class Options:
     """Name of this machine for others; None: its host name, or loopback when only loopback is listened on."""
     port: int | None = None
     """Port of the first model, the next ones follow; None: free ones."""
+    first_port: int = FIRST_PORT
+    """Free ports are looked for from here on."""
     start_timeout_s: float = 1800.0
     """Longest time until a server answers."""
     max_model_len: int | None = None
     """Most tokens of prompt and answer together; None: the model's own limit."""
     tensor_parallel_size: int = 1
-    """GPUs of one server."""
+    """GPUs of one engine."""
+    data_parallel_size: int = 1
+    """Engines of one server, which share its requests; vLLM's."""
     gpu_memory_utilization: float | None = None
     """Share of a GPU's memory of one vLLM server; None: 0.9 divided by the servers on the fullest GPU."""
+    gpus: tuple[str, ...] | None = None
+    """GPUs of the one model, by their names in CUDA_VISIBLE_DEVICES; None: servers take turns over the visible ones."""
+    seed: int | None = None
+    """Of the engines; None: another one at every start."""
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -67,6 +75,7 @@ def parse(arguments: Sequence[str]) -> Options:
         start_timeout_s=asked.start_timeout,
         max_model_len=asked.max_model_len,
         tensor_parallel_size=asked.tensor_parallel_size,
+        data_parallel_size=asked.data_parallel_size,
         gpu_memory_utilization=asked.gpu_memory_utilization,
     )
 
@@ -89,7 +98,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="default: the one that the run config names")
     parser.add_argument("--max-model-len", type=int, metavar="N", help="most tokens of prompt and answer together")
-    parser.add_argument("--tensor-parallel-size", type=int, default=1, metavar="N", help="GPUs of one vLLM server")
+    parser.add_argument("--tensor-parallel-size", type=int, default=1, metavar="N", help="GPUs of one vLLM engine")
+    parser.add_argument(
+        "--data-parallel-size", type=int, default=1, metavar="N", help="engines that share a vLLM server's requests"
+    )
     parser.add_argument("--gpu-memory-utilization", type=float, metavar="X", help="memory share of one vLLM server")
     parser.add_argument("--start-timeout", type=float, default=Options.start_timeout_s, metavar="S", help="in seconds")
     return parser
@@ -122,8 +134,11 @@ def _backend(asked: argparse.Namespace) -> str:
     if asked.backend == "vllm" and importlib.util.find_spec("vllm") is None:
         raise ConfigError("--backend=vllm, but vLLM is not installed; run `bash install.sh`, or write --backend=hf")
     backend = usable_backend() if asked.backend == "auto" else asked.backend
-    if backend == "hf" and (asked.tensor_parallel_size > 1 or asked.gpu_memory_utilization is not None):
-        raise ConfigError("--tensor-parallel-size and --gpu-memory-utilization are vLLM's; leave them out on hf")
+    sizes = (asked.tensor_parallel_size, asked.data_parallel_size)
+    if backend == "hf" and (max(sizes) > 1 or asked.gpu_memory_utilization is not None):
+        raise ConfigError(
+            "--tensor-parallel-size, --data-parallel-size and --gpu-memory-utilization are vLLM's; leave them out on hf"
+        )
     return backend
 
 

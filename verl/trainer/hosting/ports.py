@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from verl.classmate.errors import ConfigError
-from verl.trainer.hosting.options import FIRST_PORT, Options
+from verl.trainer.hosting.options import Options
 
 
 @contextlib.contextmanager
@@ -20,10 +20,10 @@ def reserved_ports(options: Options) -> Iterator[list[int]]:
     """
     with contextlib.ExitStack() as stack:
         ports: list[int] = []
-        candidate = options.port or FIRST_PORT
+        candidate = options.port or options.first_port
         while len(ports) < len(options.models):
             if candidate > 65535:
-                raise ConfigError(f"no {len(options.models)} free ports from {options.port or FIRST_PORT} on")
+                raise ConfigError(f"no {len(options.models)} free ports from {options.port or options.first_port} on")
             if _is_free(options.host, candidate) and _reserve(stack, candidate):
                 ports.append(candidate)
             elif options.port is not None:

@@ -72,6 +72,7 @@ def command(options: Options, model: str, port: int, share: float) -> list[str]:
     if options.max_model_len is not None:
         common += ["--max-model-len", str(options.max_model_len)]
     if options.backend == "hf":
+        common += [] if options.seed is None else ["--seed", str(options.seed)]
         return [sys.executable, "-m", "verl.workers.rollout.hf_rollout_server.openai_api", model, *common]
     return [
         sys.executable,
@@ -82,6 +83,7 @@ def command(options: Options, model: str, port: int, share: float) -> list[str]:
         *common,
         "--tensor-parallel-size",
         str(options.tensor_parallel_size),
+        *(("--data-parallel-size", str(options.data_parallel_size)) if options.data_parallel_size > 1 else ()),
         "--gpu-memory-utilization",
         f"{share:g}",
         # Sampling is the request's, not what a model's own file suggests.
@@ -89,7 +91,7 @@ def command(options: Options, model: str, port: int, share: float) -> list[str]:
         "vllm",
         # vLLM's own is 0: two servers, or one that was started again, would draw the same numbers.
         "--seed",
-        str(fresh_engine_seed()),
+        str(fresh_engine_seed() if options.seed is None else options.seed),
         "--disable-uvicorn-access-log",
         # Compiling takes minutes on a CPU.
         *(() if torch.cuda.is_available() else ("--enforce-eager",)),
@@ -98,6 +100,9 @@ def command(options: Options, model: str, port: int, share: float) -> list[str]:
 
 def environment(options: Options, index: int) -> tuple[dict[str, str], float]:
     """The environment of server `index`, and its share of a GPU's memory: servers spread over the GPUs in turn."""
+    if options.gpus is not None:
+        own = {"CUDA_VISIBLE_DEVICES": ",".join(options.gpus)}
+        return dict(os.environ) | own, options.gpu_memory_utilization or 0.9
     import torch
 
     count = torch.cuda.device_count()
@@ -105,9 +110,11 @@ def environment(options: Options, index: int) -> tuple[dict[str, str], float]:
         # vLLM would take half of the machine's memory, and bind all servers to the same cores.
         defaults = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         return defaults | dict(os.environ), options.gpu_memory_utilization or 0.9
-    width = options.tensor_parallel_size
+    width = options.tensor_parallel_size * options.data_parallel_size
     if width > count:
-        raise ConfigError(f"--tensor-parallel-size={width}, but this machine has {count} GPUs")
+        sizes = f"--tensor-parallel-size={options.tensor_parallel_size}"
+        sizes += f" --data-parallel-size={options.data_parallel_size}" if options.data_parallel_size > 1 else ""
+        raise ConfigError(f"{sizes}, but this machine has {count} GPUs")
     slots = count // width
     visible = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))).split(",")
     first = index % slots * width
@@ -129,6 +136,11 @@ if os.getppid() == int(sys.argv[1]):
 since what Python runs between fork and exec of this process would have its locks and no thread to release them."""
 
 
+def ending_with_this_process(command: Sequence[str]) -> list[str]:
+    """A command that gets SIGTERM when this process is gone."""
+    return [sys.executable, "-ISc", _END_WITH_THE_LAUNCHER, str(os.getpid()), *command]
+
+
 def start(options: Options, model: str, port: int, index: int) -> Hosted:
     """Starts one server, in a process group of its own."""
     host = options.outward_host
@@ -147,13 +159,7 @@ def start(options: Options, model: str, port: int, index: int) -> Hosted:
     variables, share = environment(options, index)
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-ISc",
-                _END_WITH_THE_LAUNCHER,
-                str(os.getpid()),
-                *command(options, model, port, share),
-            ],
+            ending_with_this_process(command(options, model, port, share)),
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=sink,

@@ -2,7 +2,8 @@
 
 Decision: fields in, fields out, so that the queue of a run on Ray and the batch of `debug=true` are treated alike.
 
-    >>> rows = tq.kv_batch_get(keys=batch.keys, partition_id="train", select_fields=needed_fields(advantage_config))
+    >>> fields = needed_fields(advantage_config, config)
+    >>> rows = tq.kv_batch_get(keys=batch.keys, partition_id="train", select_fields=fields)
     >>> fields = batch_advantages(rows, padding_B, config, advantage_config, {}, metrics)
     >>> fields["advantages"]                                      # nested (B, R)
 """
@@ -17,7 +18,7 @@ from tensordict import TensorDict
 
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.protocol import DataProto
-from verl.teaching.config import TeachingConfig, this_teaching
+from verl.teaching.config import this_teaching
 from verl.teaching.taught import GATE_FIELDS
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
 from verl.trainer.ppo.advantage.outcome_gate import taught_inputs
@@ -26,15 +27,15 @@ from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_
 from verl.workers.utils.padding import response_to_nested
 
 
-def needed_fields(config: AdvantageConfig, teaching: TeachingConfig | None = None) -> list[str]:
+def needed_fields(advantage: AdvantageConfig, config: DictConfig) -> list[str]:
     """Fields of a row that `batch_advantages` reads; not every run has all log-probs.
 
     Args:
-        config: options of the estimators.
-        teaching: the typed node `rcl` of a teacher's run.
+        advantage: the typed `algorithm` node.
+        config: of the run.
     """
-    gate = GATE_FIELDS if teaching is not None else ()
-    return ["uid", "rm_scores", "rollout_log_probs", "old_log_probs", *row_fields(config), *gate]
+    gate = () if this_teaching(config) is None else GATE_FIELDS
+    return ["uid", "rm_scores", "rollout_log_probs", "old_log_probs", *row_fields(advantage), *gate]
 
 
 def batch_advantages(
@@ -74,8 +75,8 @@ def batch_advantages(
     inputs = inputs_from_rows(data.batch, uids, padding_B, advantage, greedy=baselines)
     teaching = this_teaching(config)
     if teaching is not None:
-        inputs, told = taught_inputs(inputs, data.batch, teaching)
-        metrics.update(told)
+        inputs, taught = taught_inputs(inputs, data.batch, teaching)
+        metrics.update(taught)
     result = compute_advantage(inputs, advantage, config.algorithm)
     metrics.update(result.metrics)
     data.batch["advantages"], data.batch["returns"] = result.advantages_BR, result.returns_BR

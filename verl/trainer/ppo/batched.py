@@ -93,9 +93,30 @@ def reward_rows(
     return [reward_fields(row, extra, len(response)) for row, extra, response in given]
 
 
-def lessons_of(
-    prompts: TensorDict, pipeline: TeachingPipeline, classmates: ClassmateGroup
-) -> list[str]:
+def lessons_first(
+    pipeline: RowPipeline, classmates: ClassmateGroup | None, checkpoint_manager: Any
+) -> Callable[[TensorDict], list[str]] | None:
+    """What asks for a batch's lessons while the teacher sleeps, and wakes it; None where no teacher is trained.
+
+    Args:
+        pipeline: of this process.
+        classmates: the students' engines.
+        checkpoint_manager: upstream's, of the policy's engines.
+    """
+    if not isinstance(pipeline, TeachingPipeline) or classmates is None:
+        return None
+
+    def ask(prompts: TensorDict) -> list[str]:
+        checkpoint_manager.sleep_replicas()
+        try:
+            return lessons_of(prompts, pipeline, classmates)
+        finally:
+            checkpoint_manager.update_weights()
+
+    return ask
+
+
+def lessons_of(prompts: TensorDict, pipeline: TeachingPipeline, classmates: ClassmateGroup) -> list[str]:
     """The lesson of each prompt of a batch, as text: what its students are and say before the teacher writes.
 
     Args:

@@ -22,7 +22,6 @@ from transfer_queue import KVBatchMeta
 from verl.classmate.errors import ConfigError
 from verl.classmate.record import RowRecord
 from verl.experimental.agent_loop.row_reading import row_pipeline
-from verl.teaching.config import this_teaching
 from verl.trainer.ppo import batched, start_up
 from verl.trainer.ppo.advantage.rows import Greedy
 from verl.trainer.ppo.batch_advantages import batch_advantages, needed_fields
@@ -33,7 +32,6 @@ from verl.trainer.ppo.one_update import take_agreement
 from verl.trainer.ppo.passes import Passes, as_of_next_step, goes_straight_on
 from verl.trainer.ppo.queue_rows import AccountedRows, LostRows, put_fields, put_rewards, put_rows, row_uids
 from verl.trainer.ppo.step_record import StepRecorder, save_and_prune
-from verl.trainer.ppo.teaching_collector import TeachingCollector
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -43,7 +41,7 @@ from verl.utils.debug import marked_timer
 from verl.workers.classmate_workers import ClassmateGroup
 from verl.workers.engine.fsdp.policy_engine import ENTROPY_ASIDE
 from verl.workers.rollout.llm_server import LLMServerClient
-from verl.workers.rollout.one_server import OneServerClient
+from verl.workers.rollout.one_server import client_of
 
 
 @register_trainer("classmate_cot")
@@ -73,9 +71,8 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         self.classmates = self._given.classmates
         self._startup = start_up.StartupLine(self._given.clock, self.console)
         self._passes = Passes(config, run.config)
-        self._recorder = StepRecorder(run, TeachingCollector.of_run(config, run))
-        self._fetched_prompts = 0
-        self._next_under_way = self._validates = False
+        self._recorder = StepRecorder(run, config)
+        self._fetched_prompts, self._next_under_way, self._validates = 0, False, False
         self._greedy: dict[str, Greedy] = {}
         # The batch of the last step and its metrics so far; None before the first.
         self._trained: tuple[Any, dict[str, Any]] | None = None
@@ -161,22 +158,15 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
             "teacher_client": self.get_teacher_client(),
             "reward_loop_worker_handles": None if self._passes.scored_later else self.get_reward_handles(),
         }
-        manager = start_up.start_agent_loops(
-            self.config,
-            clients,
-            passes=self._passes,
-            classmates=self.classmates,
-            steps_per_epoch=self.steps_per_epoch,
-        )
-        self._rows.wait_for_rows = manager.wait_for_rows
-        if this_teaching(self.config) is not None:
-            manager.lessons_first = self._lessons_first
+        manager = start_up.start_agent_loops(self.config, clients, passes=self._passes, classmates=self.classmates)
+        manager.steps_per_epoch, self._rows.wait_for_rows = self.steps_per_epoch, manager.wait_for_rows
+        if self._passes.reads_later[True]:
+            manager.lessons_first = batched.lessons_first(self._row_pipeline, self.classmates, self.checkpoint_manager)
         return manager
 
     def get_llm_client(self) -> LLMServerClient:
         """Upstream's client of the policy's engines."""
-        alone = len(self.llm_server_manager.get_replicas()) == 1
-        return self.llm_server_manager.get_client(OneServerClient if alone else None)
+        return client_of(self.llm_server_manager)
 
     def on_validate_begin(self) -> None:
         super().on_validate_begin()
@@ -211,14 +201,6 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         batch["uid"] = NonTensorStack(*row_uids(batch, first=self._fetched_prompts, step=self.global_steps))
         self._fetched_prompts += len(batch)
         return batch
-
-    def _lessons_first(self, prompts: TensorDict) -> list[str]:
-        """What a teacher is told of students that take turns with it; it sleeps while they are asked."""
-        self.checkpoint_manager.sleep_replicas()
-        try:
-            return batched.lessons_of(prompts, self._row_pipeline, self.classmates)
-        finally:
-            self.checkpoint_manager.update_weights()
 
     def on_sample_end(self) -> None:
         self._recorder.rows_lost += self._lost.count(self.global_steps)
@@ -255,7 +237,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
             with marked_timer("classmate_cot", self.timing_raw):
                 rewards = self.agent_loop_manager.rewards()
             put_rewards(batch, rewards)
-        fields = needed_fields(self.advantage_config, this_teaching(self.config))
+        fields = needed_fields(self.advantage_config, self.config)
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
         padding_B = torch.tensor([bool(tag.get("is_padding", False)) for tag in batch.tags])
         advantages = batch_advantages(rows, padding_B, self.config, self.advantage_config, self._greedy, metrics)

@@ -21,7 +21,6 @@ from tensordict import TensorDict
 from verl.classmate.record import RowRecord
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.protocol import DataProto
-from verl.teaching.config import this_teaching
 from verl.trainer.ppo import start_up
 from verl.trainer.ppo.batch_advantages import batch_advantages, needed_fields
 from verl.trainer.ppo.classmate_cot_ray_trainer import ClassmateCoTRayPPOTrainer
@@ -227,7 +226,7 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
             metrics |= calculate_debug_metrics(DataProto(batch=batch.select(*names).to_padded_tensor()))
 
     def _add_advantages(self, batch: TensorDict, metrics: dict[str, Any]) -> None:
-        rows = batch.select(*(set(needed_fields(self.advantage_config, this_teaching(self.config))) & set(batch.keys())))
+        rows = batch.select(*(set(needed_fields(self.advantage_config, self.config)) & set(batch.keys())))
         padding_B = torch.zeros(len(batch), dtype=torch.bool)
         config, advantage = self.config, self.advantage_config
         batch.update(batch_advantages(rows, padding_B, config, advantage, self._greedy, metrics))

@@ -204,12 +204,7 @@ def frozen_policy(reward: ClassmateRewardModelConfig, folder: RunFolder, console
 
 
 def start_agent_loops(
-    config: DictConfig,
-    clients: Mapping[str, Any],
-    *,
-    passes: Passes,
-    classmates: ClassmateGroup | None,
-    steps_per_epoch: int,
+    config: DictConfig, clients: Mapping[str, Any], *, passes: Passes, classmates: ClassmateGroup | None
 ) -> Any:
     """The manager of the processes that make rows, when they are ready.
 
@@ -218,13 +213,11 @@ def start_agent_loops(
         clients: what the manager's class is made with beside the config: clients of engines, and reward workers.
         passes: where rows are read.
         classmates: those that are out of the run are not asked.
-        steps_per_epoch: of training.
     """
     manager_cls: Any = load_class_from_fqn(
         config.actor_rollout_ref.rollout.agent.agent_loop_manager_class, "AgentLoopManager"
     )
     manager = manager_cls.create(config=config, **clients)
-    manager.steps_per_epoch = steps_per_epoch
     ray.get([worker.__ray_ready__.remote() for worker in manager.agent_loop_workers])
     if classmates is not None:
         manager.excluded_classmates = lambda: classmates.excluded

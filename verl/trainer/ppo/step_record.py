@@ -3,7 +3,7 @@
 Decision: a step is written down before it is saved, so that a checkpoint never runs ahead of `metrics.jsonl`; what
 comes later, a validation first of all, completes the line.
 
-    >>> recorder = StepRecorder(run)
+    >>> recorder = StepRecorder(run, config)
     >>> recorder.begin()
     >>> records = recorder.records(rows, metrics, classmates)
     >>> recorder.leave(records, metrics, classmates, 1, 200)
@@ -37,14 +37,14 @@ class StepRecorder:
     rows_lost: int
     """Rows of the step that could not be made."""
 
-    def __init__(self, run: OpenRun, collector: TeachingCollector | None = None) -> None:
+    def __init__(self, run: OpenRun, config: DictConfig) -> None:
         """Writes into the run's folder and onto its console; its typed configs say what there is to write.
 
         Args:
             run: that is trained.
-            collector: keeps teachings; None: none are kept.
+            config: of the run, settled.
         """
-        self._collector = collector
+        self._collector = TeachingCollector.of_run(config, run)
         self._folder = run.folder
         self._console = run.console
         segments = ["classmate_segments"] if run.advantage.per_segment else []

@@ -8,7 +8,8 @@
 from collections.abc import Sequence
 
 from verl.classmate.record import RowRecord
-from verl.teaching.metrics import step_metrics
+from verl.teaching.metrics import rlt_metrics, step_metrics
+from verl.teaching.rlt import RltRow
 from verl.teaching.taught import Taught
 
 
@@ -19,5 +20,10 @@ def teaching_metrics(records: Sequence[RowRecord]) -> dict[str, float]:
         records: of the step's real rows, or of a validation.
     """
     found = [Taught.from_record(record.teaching) for record in records if record.teaching is not None]
-    pairs = [(row, reward) for one in found for row, reward in zip(one.rows, one.rewards, strict=True)]
-    return step_metrics([row for row, _ in pairs], [reward for _, reward in pairs])
+    pairs = [
+        (row, reward) for one in found if one.rcl is not None for row, reward in zip(one.rows, one.rewards, strict=True)
+    ]
+    explained = [(RltRow(explanation=one.teaching.text, closed=one.closed), one.rlt) for one in found if one.rlt]
+    return step_metrics([row for row, _ in pairs], [reward for _, reward in pairs]) | rlt_metrics(
+        [row for row, _ in explained], [reward for _, reward in explained]
+    )

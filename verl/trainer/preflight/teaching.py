@@ -47,10 +47,40 @@ def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: Teaching
             )
     if run.max_response_length < 2:
         raise ConfigError("data.max_response_length leaves no room for a teaching; write 64 or more")
+    if teaching.reward.uses_rlt:
+        rollout = config["actor_rollout_ref"]["rollout"]
+        # Engines tell log-probabilities of a prompt at temperature 1.
+        teaching.reward.rlt.temperatures(float(rollout["temperature"]), any_temperature=False)
+        if not rollout["calculate_log_probs"]:
+            raise ConfigError(
+                f"{NODE}.reward.kind={kind} compares with the teacher's own log-probs; write "
+                "actor_rollout_ref.rollout.calculate_log_probs=true"
+            )
+        _check_solutions(config["data"])
     if teaching.reward.uses_rcl:
         _check_truths(config["data"])
     if teaching.collect.enable:
         held_out_hashes(teaching.collect.exclude_files)
+
+
+_EXPLAINED = ("solution", "think_open", "think_close", "think_solution_delimiter", "solution_open")
+"""What `extra_info` of a row must hold whose solution is explained."""
+
+
+def _check_solutions(data: Mapping[str, Any]) -> None:
+    """Every row says what is to be explained, and how its student writes."""
+    for key in ("train_files", "val_files"):
+        for name in data_files(data, key):
+            path = Path(name).expanduser()
+            if "://" in name or path.suffix != ".parquet":
+                continue
+            for number, info in enumerate(column_values(path, "extra_info")):
+                missing = [one for one in _EXPLAINED if info.get(one) is None]
+                if missing or not str(info["solution"]).strip():
+                    raise ConfigError(
+                        f"data.{key}: row {number} of {name} has no extra_info.{(missing or ['solution'])[0]}; prepare "
+                        "it with python -m verl.data_preprocessing.teaching_rows --kind rlt"
+                    )
 
 
 def _check_truths(data: Mapping[str, Any]) -> None:

@@ -24,6 +24,8 @@ ENGINE, LOADER = "actor", "data.pt"
 class StepFolders(CheckpointHandler):
     """Saves to and resumes from `RUN/global_step_N`."""
 
+    engine: Any
+    """Upstream's, which trains."""
     steps_per_epoch: int = 0
     """Batches of an epoch."""
 

@@ -137,6 +137,7 @@ class _Listener:
 
     def __init__(self, console: Console, folder: RunFolder) -> None:
         self._console, self._folder, self._total = console, folder, 0
+        self._last: tuple[int, dict[str, Any]] = (0, {})
 
     def __call__(self, kind: str, content: Any) -> None:
         if kind == "line":
@@ -146,7 +147,9 @@ class _Listener:
             self._console.start(total=self._total, done=done)
         elif kind == "metrics":
             step, metrics = content
-            self._folder.add_metrics(step, metrics)
+            # A validation is of the step before it.
+            self._last = step, {**(self._last[1] if self._last[0] == step else {}), **metrics}
+            self._folder.write_metrics(*self._last)
             if "val/loss" in metrics:
                 self._console.line(f"{'':>10}  validation loss {metrics['val/loss']:.4f}")
             else:

@@ -12,7 +12,7 @@ import ray
 from omegaconf import DictConfig
 
 from verl.utils.read_once import ReadOnce
-from verl.workers.rollout.llm_server import LLMServerClient
+from verl.workers.rollout.llm_server import LLMServerClient, LLMServerManager
 
 
 class OneServerClient(LLMServerClient):
@@ -31,3 +31,8 @@ class OneServerClient(LLMServerClient):
 
     def _release_server(self, server_id: str, request_id: str | None = None) -> None:
         """Nobody counts."""
+
+
+def client_of(servers: LLMServerManager) -> LLMServerClient:
+    """Upstream's client of the policy's engines, ours where there is one."""
+    return servers.get_client(OneServerClient if len(servers.get_replicas()) == 1 else None)

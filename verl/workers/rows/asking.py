@@ -53,6 +53,18 @@ class Asks(Protocol):
         ...
 
 
+class Completes(Protocol):
+    """What is needed of it where students answer."""
+
+    async def complete(self, model: str, prompt_ids: list[int], params: dict[str, Any]) -> Reply:
+        """One answer of a frozen model, by its name; never raises for a failing one."""
+        ...
+
+
+class AsksStudents(Asks, Completes, Protocol):
+    """What is needed of it where a teacher is trained."""
+
+
 class ClassmateAsker:
     """Asks classmates and unseen readers about rows."""
 

@@ -34,7 +34,10 @@ class RclGate:
     def __call__(self, advantages_B: torch.Tensor, inputs: AdvantageInputs) -> torch.Tensor:
         """The advantages through the gate, (B,); 0 on rows that do not count."""
         counts = inputs.main_rows_B.tolist()
-        rewards = [one if known else RclReward(outcome=Outcome.excluded) for one, known in zip(self.rewards, counts, strict=True)]
+        rewards = [
+            one if known else RclReward(outcome=Outcome.excluded)
+            for one, known in zip(self.rewards, counts, strict=True)
+        ]
         gated = gated_advantages(advantages_B.tolist(), rewards, list(map(str, inputs.group_B)), self.config)
         return torch.tensor(gated, dtype=advantages_B.dtype)
 

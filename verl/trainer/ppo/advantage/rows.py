@@ -83,7 +83,7 @@ def inputs_from_rows(
     """
     response_mask_BR = rows["response_mask"]
     width = response_mask_BR.shape[1]
-    more: dict[str, torch.Tensor] = {}
+    more: dict[str, Any] = {}
     if config.add_consistency_reward:
         more["consistency_reward_B"] = rows["consistency_reward"].float()
         more["consistency_valid_B"] = rows["consistency_valid"].bool()

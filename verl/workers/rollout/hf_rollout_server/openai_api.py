@@ -339,6 +339,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--max-model-len", type=int, help="most tokens of prompt and completion (default: the model's)")
     parser.add_argument("--max-batch-size", type=int, default=EngineConfig.max_batch_size, help="default: %(default)s")
     parser.add_argument("--threads", type=int, help="threads of torch on a CPU (default: torch's own)")
+    parser.add_argument("--seed", type=int, help="of requests without one (default: another one at every start)")
     asked = parser.parse_args(arguments)
 
     device = asked.device if asked.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
@@ -351,7 +352,7 @@ def main(arguments: list[str]) -> None:
             max_model_len=asked.max_model_len,
             max_batch_size=asked.max_batch_size,
             num_threads=asked.threads,
-            seed=fresh_engine_seed(),
+            seed=fresh_engine_seed() if asked.seed is None else asked.seed,
         )
     )
     names = tuple(asked.served_model_name or [asked.model])

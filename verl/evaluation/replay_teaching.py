@@ -1,0 +1,123 @@
+"""A teacher's row as a person reads it: what its students were and planned, what it wrote, what came of it.
+
+>>> show_taught(out, row, pipeline)
+"""
+
+import math
+from typing import Any, Protocol
+
+from verl.classmate.row import ScoredRow
+from verl.teaching.rcl import RclReward
+from verl.teaching.rlt import RltReward
+from verl.teaching.row import SolveRate
+from verl.teaching.taught import StudentResult, Taught
+from verl.workers.teaching_pipeline import TeachingPipeline, lesson_of
+
+
+class Writes(Protocol):
+    """Where the lines go."""
+
+    def title(self, text: str) -> None:
+        """A heading."""
+        ...
+
+    def line(self, text: str) -> None:
+        """A line."""
+        ...
+
+    def block(self, name: str, text: str) -> None:
+        """A text of several lines below its name."""
+        ...
+
+
+def show_taught(out: Writes, scored: ScoredRow, pipeline: TeachingPipeline) -> None:
+    """Everything of a row but its advantage."""
+    assert scored.method is not None, "a teacher's row"
+    taught = Taught.from_record(scored.method.record)
+    answer = scored.read.answer
+    for one in taught.students:
+        _before(out, one)
+    out.title("the teacher")
+    lesson = lesson_of(answer)
+    for turn in pipeline.teacher_messages(str(answer.task.question), lesson, told=answer.task.extra_info):
+        out.block(f"asked ({turn['role']})", turn["content"])
+    out.block("wrote", scored.read.span.text)
+    _teaching(out, taught)
+    for one in taught.students:
+        asked = (*scored.asked, *scored.unseen)[one.lesson.reader]
+        _after(out, one, asked)
+    out.title("how the reward came about")
+    if taught.rcl is not None:
+        _rcl(out, taught.rcl)
+    if taught.rlt is not None:
+        _rlt(out, taught.rlt)
+
+
+def _before(out: Writes, one: StudentResult) -> None:
+    lesson = one.lesson
+    out.title(f"student {lesson.reader}: {lesson.name}, before")
+    if not math.isnan(lesson.base.rate) or lesson.base.failed:
+        stored = "" if math.isnan(lesson.cache_hit) else f", {'stored' if lesson.cache_hit else 'asked now'}"
+        out.line(f"alone         {_rate(lesson.base)}{stored}")
+    if lesson.probe.outcome != "ok":
+        out.line(f"outline       none: {lesson.probe.outcome} {lesson.probe.error or ''}".rstrip())
+    elif lesson.probe.text:
+        out.block(f"outline, {lesson.probe.tokens} tokens{', cut' if lesson.probe.cut else ''}", lesson.probe.text)
+
+
+def _teaching(out: Writes, taught: Taught) -> None:
+    teaching = taught.teaching
+    out.line(f"teaching      {teaching.state}, {teaching.tokens} tokens of {teaching.written_tokens} written")
+    if teaching.text:
+        out.block("", teaching.text)
+        ways = [name for name, found in (("told", taught.leak.told), ("extracted", taught.leak.extracted)) if found]
+        out.line(f"leak          {', '.join(ways) or 'none'}")
+
+
+def _after(out: Writes, one: StudentResult, asked: Any) -> None:
+    out.title(f"student {one.lesson.reader}: {one.lesson.name}, with the teaching")
+    if not asked.continuations:
+        out.line("not asked again: nothing was shown, so it solves what it solves alone")
+        return
+    if one.guided is not None:
+        out.line(f"guided        {_rate(one.guided)}, the teaching has {one.length} of its tokens")
+    out.block("asked", str(asked.prompts[0]))
+    for item in asked.continuations:
+        score = "none" if item.score is None else f"{item.score:g}"
+        out.line(
+            f"  {item.outcome}, score {score}, {item.token_length} tokens ({item.finish_reason}) {item.error or ''}"
+        )
+        out.block("", item.text or "")
+        if item.log_probs is not None:
+            out.line(f"  log p of {len(item.log_probs)} tokens, sum {math.fsum(item.log_probs):.4g}")
+
+
+def _rcl(out: Writes, reward: RclReward) -> None:
+    if reward.terms is None or reward.effect is None:
+        out.line(f"RCL           none: {reward.outcome}")
+        return
+    effect = reward.effect
+    out.line(f"b, w          {effect.base:.4g}, {effect.guided:.4g}   (D counts as {effect.change:+.4g})")
+    out.line(f"e(L)          {effect.conciseness:.4g}")
+    for name, value in vars(reward.terms).items():
+        if value:
+            out.line(f"  {name:<12}{value:+.4g}")
+    out.line(f"r           = {reward.reward:.4g}   (their sum {reward.terms.total:.4g}, within r_min and r_max)")
+
+
+def _rlt(out: Writes, reward: RltReward) -> None:
+    if reward.terms is None:
+        out.line(f"RLT           none: {reward.outcome}")
+        return
+    explained = f"explanation by the student {reward.student_log_prob:.4g}"
+    out.line(f"log p         solution {reward.solution_log_prob:.4g}, {explained}")
+    for name, value in vars(reward.terms).items():
+        if value:
+            out.line(f"  {name:<12}{value:+.4g}")
+    out.line(f"r (RLT)     = {reward.reward:.4g}   (their sum {reward.terms.total:.4g}, within r_min and r_max)")
+
+
+def _rate(rate: SolveRate) -> str:
+    if rate.outcome != "ok":
+        return f"no solve rate: {rate.outcome}"
+    return f"solves {rate.rate:.4g}, answers found {rate.parsed:.0%}, {rate.tokens:.3g} tokens"
