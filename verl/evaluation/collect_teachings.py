@@ -188,6 +188,11 @@ def collect(
         ClassmateEngineError: the models answer nothing any more.
     """
     source = _source(wanted)
+    if source.teaching.reward.uses_rlt:
+        raise ConfigError(
+            f"rcl.reward.kind={source.teaching.reward.kind}: explanations of solutions are collected while their "
+            "teacher trains (rcl.collect.enable=true) or by --from_rollouts RUN; or write rcl.reward.kind=rcl"
+        )
     run = replace(source.run, folder=output.absolute(), reward=replace(source.run.reward, chat_date=_date(output)))
     keep_run(source.config, run)
     source = replace(source, run=run)
@@ -279,6 +284,7 @@ def _source(wanted: Wanted) -> Source:
         # Nobody is asked to write: a student's tokenizer stands for the teacher's, and no budget holds.
         named = replace(named, teacher=_first_student(wanted))
         overrides += [f"rcl.protocol.max_teaching_tokens={_NO_LIMIT}", "rcl.protocol.max_probe_tokens=0"]
+        overrides.append("rcl.reward.kind=rcl")
     if wanted.like is not None:
         return of_run(wanted.like, named, overrides)
     if named.teacher is None:
