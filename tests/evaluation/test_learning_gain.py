@@ -64,6 +64,7 @@ def told(scripted: Scripted, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_table_of_three_students(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
     assert gain(scripted) == 0, capsys.readouterr().err
     table = json.loads((scripted.folder / "gain" / "learning_gain.json").read_text())
@@ -85,6 +86,7 @@ def test_the_table_of_three_students(scripted: Scripted, capsys: pytest.CaptureF
     assert {arm["rows"] for name, arm in table["arms"].items() if name != "alone"} == {3}
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_stopped(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
     assert gain(scripted, "sft.fails=1") == 1
     assert "failed (exit code 3)" in capsys.readouterr().err

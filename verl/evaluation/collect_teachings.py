@@ -13,10 +13,11 @@ the same command goes on from there.
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,7 +43,7 @@ from verl.teaching.shards import FOLDER
 from verl.teaching.templates import Template, Templates
 from verl.trainer.run.recorded_config import read_config
 from verl.utils import hf_tokenizer
-from verl.workers.classmates.placement import resolved_engine
+from verl.workers.classmates.placement import engines, resolved_engine
 from verl.workers.model_revision import revision_of
 from verl.workers.pipelines import pipeline_of
 from verl.workers.teaching_pipeline import TeachingPipeline
@@ -229,6 +230,11 @@ def collect(
         ClassmateEngineError: the models answer nothing any more.
     """
     source = _source(wanted)
+    if source.teaching.reward.uses_rlt:
+        raise ConfigError(
+            f"rcl.reward.kind={source.teaching.reward.kind}: explanations of solutions are collected while their "
+            "teacher trains (rcl.collect.enable=true) or by --from_rollouts RUN; or write rcl.reward.kind=rcl"
+        )
     run = replace(source.run, folder=output.absolute(), reward=replace(source.run.reward, chat_date=_date(output)))
     keep_run(source.config, run)
     source = replace(source, run=run)
@@ -266,6 +272,17 @@ def collect(
     return collection
 
 
+@contextlib.contextmanager
+def open_for(wanted: Wanted) -> Iterator[None]:
+    """Keeps Ray open for several collections with such models, where their engines need it."""
+    source = _source(wanted)
+    students = models.frozen_students(source)[: len(source.run.reward.classmates)]
+    teacher = models.frozen_teacher(source, models.TEACHER, source.teacher, engine=wanted.engine)
+    local = engines([*students, teacher])
+    with models.opened_ray(source, local) if local else contextlib.nullcontext():
+        yield
+
+
 def _source(wanted: Wanted) -> Source:
     """The config of the collection.
 
@@ -287,6 +304,7 @@ def _source(wanted: Wanted) -> Source:
         # Nobody is asked to write: a student's tokenizer stands for the teacher's, and no budget holds.
         named = replace(named, teacher=_first_student(wanted))
         overrides += [f"rcl.protocol.max_teaching_tokens={_NO_LIMIT}", "rcl.protocol.max_probe_tokens=0"]
+        overrides.append("rcl.reward.kind=rcl")
     if wanted.like is not None:
         return of_run(wanted.like, named, overrides)
     if named.teacher is None:

@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.row import Task
 from verl.evaluation import student_set
-from verl.evaluation.collect_teachings import Wanted, collect
+from verl.evaluation.collect_teachings import Wanted, collect, open_for
 from verl.teaching.collected import solution_of
 from verl.teaching.held_out import held_out_hashes, is_held_out, read_tasks
 from verl.teaching.learning_gain import ALONE, SOLUTIONS, TEACHINGS, gain_table
@@ -85,11 +85,12 @@ def run(study: Study) -> str:
         ConfigError: something is not possible.
         ClassmateEngineError: models stopped answering, or a training failed.
     """
-    evaluated = {ALONE: _evaluate(study, ALONE, study.student)}
-    sets = _sets(study)
-    for name, made in sets.items():
-        trained = _train(study, name, made)
-        evaluated[name] = _evaluate(study, name, str(trained))
+    with open_for(_of(study, study.student)):
+        evaluated = {ALONE: _evaluate(study, ALONE, study.student)}
+        sets = _sets(study)
+        for name, made in sets.items():
+            trained = _train(study, name, made)
+            evaluated[name] = _evaluate(study, name, str(trained))
     sizes = {name: (len(made.rows), sum(row["tokens"] for row in made.rows)) for name, made in sets.items()}
     table = gain_table(evaluated, questions=len(study.held_out), trained_on=sizes)
     content = {

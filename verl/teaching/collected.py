@@ -22,7 +22,9 @@ from verl.classmate.record import RowRecord
 from verl.classmate.row import Asked, Continuation, Task
 from verl.classmate.seeds import POLICY_SEED, request_seed, row_key
 from verl.teaching.baseline_cache import Baseline
+from verl.teaching.row import SolveRate
 from verl.teaching.student_sets import Collected, StudentResponse, question_hash
+from verl.teaching.tags import TeachingState
 from verl.teaching.taught import StudentResult, Taught
 
 SCHEMA = 1
@@ -225,7 +227,9 @@ def _row(
     baselines: Callable[[str], Baseline | None] | None,
 ) -> CollectedTeaching:
     lesson = one.lesson
-    reward, base, after = one.reward, lesson.base, one.row("", taught.teaching.state, taught.leak.any).taught
+    reward, base = one.reward, lesson.base
+    # What shows nothing changes nothing; an explanation that is scored by log-probabilities has no solve rate.
+    after = base if taught.teaching.state is not TeachingState.ok else one.guided or SolveRate(outcome=Outcome.excluded)
     guided = tuple(map(_sampled, asked.continuations)) if one.guided is not None else ()
     stored = None if baselines is None or lesson.baseline_key is None else baselines(lesson.baseline_key)
     baseline = () if stored is None else _of_baseline(stored)

@@ -28,8 +28,9 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[RowRec
     pipeline, engines = scripted_pipeline(folder, "rcl.reward.leak.mode=report")
     rows = taught(pipeline, TAUGHT, HARMS, "no tag at all", "<teaching></teaching>")
     engines.failing.add("classmate/0")
-    rows += taught(pipeline, "<teaching>Try again.</teaching>")
-    return folder, [RowRecord.of(row) for row in rows]
+    made = [RowRecord.of(row) for row in rows]
+    (failed,) = map(RowRecord.of, taught(pipeline, "<teaching>Try again.</teaching>"))
+    return folder, [*made, replace(failed, answer=replace(failed.answer, rollout=len(made)))]
 
 
 def open_collector(

@@ -142,7 +142,7 @@ class Serving:
         local = engines(models)
         with contextlib.ExitStack() as stack:
             if local:
-                stack.enter_context(_ray(source, local))
+                stack.enter_context(opened_ray(source, local))
             serving = cls(source, models, devices=_devices(local), on_event=on_event)
             stack.callback(serving.close)
             yield serving
@@ -234,7 +234,7 @@ def _devices(local: Sequence[Engine]) -> int | None:
 
 
 @contextmanager
-def _ray(source: Source, local: Sequence[Engine]) -> Iterator[None]:
+def opened_ray(source: Source, local: Sequence[Engine]) -> Iterator[None]:
     """Ray for the engines; one that this process has opened already stays open.
 
     Raises:
