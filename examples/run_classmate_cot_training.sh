@@ -14,6 +14,10 @@
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/../my_scripts/common.sh"
+case "${BASELINE:-0}" in
+    0 | 1) ;;
+    *) fail "BASELINE=$BASELINE: write 1 to train without classmates, or 0" ;;
+esac
 bash "$root/install.sh"
 python="$(bash "$root/scripts/find_python.sh")"
 prepare_thought_styles

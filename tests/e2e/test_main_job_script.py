@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,13 @@ def test_it_ends_with_the_readers_and_three_thoughts(thought_styles: Path, tmp_p
     settings = config(folder)
     assert settings["reward_model"]["length_cost"] == 0.1333
     assert settings["actor_rollout_ref"]["actor"]["optim"]["lr"] == 2e-4
+
+
+def test_another_word_than_0_or_1_for_the_baseline_is_told() -> None:
+    script = ROOT / "examples" / "run_classmate_cot_training.sh"
+    done = subprocess.run(["bash", script], env=environment(BASELINE="yes"), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "error: BASELINE=yes: write 1 to train without classmates, or 0\n"
 
 
 def test_a_baselines_numbers_can_be_kept_and_shown(thought_styles: Path, tmp_path: Path) -> None:

@@ -159,6 +159,14 @@ def test_readers_of_other_roles_are_left_out_until_asked_for(tmp_path, monkeypat
     assert "'teacher' is none of classmate, unseen, insider" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("typed", [("--train_rows", "0"), ("--val_rows", "-3"), ("--seed", "-1"), ("--seed", "9" * 20)])
+def test_a_number_that_cannot_be_is_told_first(typed, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        command.main(["thought_styles", "--output_dir", str(tmp_path / "world"), *typed])
+    assert f"{' '.join(typed)}: write" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_worlds_parts_do_not_follow_from_another_worlds_task(tmp_path, monkeypatch):
     changed = tmp_path / "programs.py"
     changed.write_text("another way to write programs")

@@ -28,7 +28,10 @@ ROOT = Path(__file__).parents[3]
         ("cot_transfer --through_ray likelyhood", "no arm likelyhood; did you mean likelihood?"),
         ("cot_transfer --through_ray two --arms two", "--arms: --through_ray names the arm; leave --arms out"),
         ("cot_transfer --seeds 14-11", "--seeds 14-11: names no seed; write the lower one first"),
-        ("cot_transfer --seeds 0-9999999999", "these are more than 1000; write fewer"),
+        ("cot_transfer --seeds 0-999999999", "these are more than 1000; write fewer"),
+        ("cot_transfer --seeds 11-", "--seeds 11-: write for instance 11,12 or 11-14"),
+        ("cot_transfer --seeds \N{ARABIC-INDIC DIGIT ONE}", "write for instance 11,12 or 11-14"),
+        ("cot_transfer --seeds 99999999999", "--seeds 99999999999: a seed is at most 2147483647"),
         ("cot_transfer --arms ,", "--arms names no arm; use baseline"),
         ("cot_transfer --through_ray=", "--through_ray names no arm; use baseline"),
         ("report --arms two", "--arms: the report is of all result files; leave it out"),
@@ -86,6 +89,14 @@ def test_what_is_tried_out_stays_off_the_page(tmp_path: Path, monkeypatch: pytes
     own = tmp_path / "out" / "results"
     page = tmp_path / "docs" / "claim"
     assert seen == {"cot_transfer": page, "cot_transfer_2_steps": own, "cot_transfer_short": own}
+
+
+def test_results_that_cannot_be_written_are_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_work", lambda *_: pytest.fail("the work was begun"))
+    (tmp_path / "results").touch()
+    typed = ["cot_transfer", "--output_dir", str(tmp_path / "out"), "--results_dir", str(tmp_path / "results")]
+    with pytest.raises(OSError, match="results"):
+        command.main(typed)
 
 
 _RUN = """

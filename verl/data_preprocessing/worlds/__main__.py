@@ -12,6 +12,9 @@ from verl.data_preprocessing.common import run_command
 from verl.data_preprocessing.worlds.presets import WORLDS
 from verl.data_preprocessing.worlds.spec import ROLES, Role
 
+_BOUNDS = {"seed": (0, 2**31 - 1), "train_rows": (1, 10**6), "val_rows": (1, 10**6)}
+"""Of the numbers; with others a build would end only after minutes, or never."""
+
 
 def _roles(text: str) -> tuple[Role, ...]:
     """Roles that are written with commas between them."""
@@ -37,6 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--force", action="store_true", help="build all parts again, the shared readers too")
     args = parser.parse_args(arguments)
+    for name, (least, most) in _BOUNDS.items():
+        value = getattr(args, name)
+        if value is not None and not least <= value <= most:
+            parser.error(f"--{name} {value}: write {least} to {most}")
     changes = {name: getattr(args, name) for name in ("seed", "train_rows", "val_rows")}
     spec = dataclasses.replace(WORLDS[args.world], **{k: v for k, v in changes.items() if v is not None})
     from verl.data_preprocessing.worlds.build import make_world, summary

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,6 +23,8 @@ OUTPUT_DIR, RESULTS_DIR = Path("outputs/study"), Path("docs/claim")
 
 MOST_SEEDS = 1000
 """In one range; more are a slip of the hand."""
+LARGEST_SEED = 2**31 - 1
+"""What every library takes."""
 
 _DESCRIPTION = """\
 Trains every arm of a study with every seed, measures what came out, and writes a small result file for each run. What
@@ -63,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What is tried out is not for the page.
     results_dir = options.results_dir or (RESULTS_DIR if is_preset else output_dir / "results")
     with _alone(output_dir / study.name):
+        if options.through_ray is None:
+            _check_writable(results_dir.expanduser().resolve() / study.name)
         return _work(study, output_dir, results_dir.expanduser().resolve(), options)
 
 
@@ -144,8 +149,10 @@ def seeds_of(text: str) -> tuple[int, ...]:
     found: list[int] = []
     for piece in text.replace(" ", ",").split(","):
         first, dash, last = piece.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if not piece.isascii() or not first.isdecimal() or (dash and not last.isdecimal()):
             raise ValueError(f"--seeds {text}: write for instance 11,12 or 11-14")
+        if max(len(first), len(last)) > len(str(LARGEST_SEED)) or int(last or first) > LARGEST_SEED:
+            raise ValueError(f"--seeds {text}: a seed is at most {LARGEST_SEED}")
         if int(last or first) - int(first) >= MOST_SEEDS:
             raise ValueError(f"--seeds {text}: these are more than {MOST_SEEDS}; write fewer")
         found += range(int(first), int(last or first) + 1)
@@ -184,6 +191,13 @@ def _alone(folder: Path) -> Iterator[None]:
             yield
     except Timeout:
         raise ValueError(f"{folder} is in use by another command; wait for it, or name another --output_dir") from None
+
+
+def _check_writable(folder: Path) -> None:
+    """Says at once what would else be found out when the first run has been trained."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def _work(study: Study, output_dir: Path, results_dir: Path, options: argparse.Namespace) -> int:
