@@ -31,6 +31,7 @@ from verl.trainer.ppo.masks import narrowed_in_queue
 from verl.trainer.ppo.one_update import take_agreement
 from verl.trainer.ppo.passes import Passes, as_of_next_step, goes_straight_on
 from verl.trainer.ppo.queue_rows import AccountedRows, LostRows, put_fields, put_rewards, put_rows, row_uids
+from verl.trainer.ppo.ref_mix import MovingReference, RanksOnRay
 from verl.trainer.ppo.step_record import StepRecorder, save_and_prune
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
@@ -105,6 +106,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
     def _setup(self) -> None:
         self._init_classmate_workers()
         super()._setup()
+        self._reference = MovingReference(self, RanksOnRay(self.actor_rollout_wg))
         groups = [getattr(self, name, None) for name in ("actor_rollout_wg", "ref_policy_wg", "critic_wg")]
         fetch_for_models(groups, without=read_by_no_model(self.advantage_config))
         if self._passes.reads_later[True]:
@@ -118,8 +120,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
 
     def _init_tokenizer(self) -> None:
         super()._init_tokenizer()
-        given = self._given.tokenizer
-        self.tokenizer = start_up.run_tokenizer(self.tokenizer if given is None else given, self.reward_config)
+        self.tokenizer = start_up.run_tokenizer(self._given.tokenizer or self.tokenizer, self.reward_config)
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
@@ -145,9 +146,8 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
     def fit(self, agent_loop_manager: Any = None) -> None:
         """Trains to the end; builds the agent-loop manager when none is given."""
         self._startup.models_are_there()
-        manager = agent_loop_manager or self._build_agent_loop_manager()
         make_up_for_validation(self.config, self.folder, total_steps=self.total_training_steps)
-        super().fit(manager)
+        super().fit(agent_loop_manager or self._build_agent_loop_manager())
         if self.classmates is not None:
             self.classmates.shutdown()
         self.folder.finish()
@@ -235,8 +235,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         """Advantages from the reward's parts, or from the fused scalar by upstream's estimators."""
         if self._passes.reads_beside:
             with marked_timer("classmate_cot", self.timing_raw):
-                rewards = self.agent_loop_manager.rewards()
-            put_rewards(batch, rewards)
+                put_rewards(batch, self.agent_loop_manager.rewards())
         fields = needed_fields(self.advantage_config, self.config)
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
         padding_B = torch.tensor([bool(tag.get("is_padding", False)) for tag in batch.tags])
@@ -248,6 +247,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         batch.extra_info[ENTROPY_ASIDE] = not self._passes.needs_old_log_probs(len(batch), step=self.global_steps)
         with narrowed_in_queue(batch, self.config, self.reward_config.token_level_main_reward_mode):
             updated = super()._update_actor(batch, metrics)
+        self._reference.follow()
         take_agreement(metrics, prefix="actor/")
         return updated
 
@@ -258,11 +258,11 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         if self._frozen_policy is not None:
             self._frozen_policy.check()
         assert self._trained is not None, "only what was trained is saved"
-        batch, metrics = self._trained
-        so_far, step = dict(metrics), self.global_steps
-        records = self._records(batch, so_far, self.timing_raw | {"step": self._recorder.seconds})
+        (batch, metrics), step = self._trained, self.global_steps
+        records = self._records(batch, so_far := dict(metrics), self.timing_raw | {"step": self._recorder.seconds})
         self._recorder.write(records, so_far, step=step)
-        save_and_prune(super()._save_checkpoint, trainer=self.config.trainer, folder=self.folder.path, step=step)
+        save = self._reference.saved_before(super()._save_checkpoint)
+        save_and_prune(save, trainer=self.config.trainer, folder=self.folder.path, step=step)
 
     def on_step_end(self) -> None:
         if self.classmates is not None:

@@ -30,6 +30,7 @@ from verl.trainer.ppo.inprocess_batch import as_batch, for_worker, upstream_metr
 from verl.trainer.ppo.inprocess_rows import RowMaker
 from verl.trainer.ppo.masks import narrowed_masks
 from verl.trainer.ppo.one_update import take_agreement
+from verl.trainer.ppo.ref_mix import MovingReference, RankHere
 from verl.trainer.ppo.validation import make_up_for_validation
 from verl.utils import tensordict_utils as tu
 from verl.utils.debug import marked_timer
@@ -70,6 +71,7 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
         self._init_dataloader()
         self._load_models()
         self._load_checkpoint()
+        self._reference = MovingReference(self, RankHere(self.actor_rollout_wg, self.ref_policy_wg))
         self._frozen_policy = start_up.frozen_policy(self.reward_config, self.folder, self.console)
         load_weights(self.server, self.actor_rollout_wg, self.global_steps)
         client = InProcessClient(self.config, self.reward_config, self.classmate_servers, self.server)
@@ -147,6 +149,7 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
             if config.critic_warmup <= step:
                 with marked_timer("update_actor", timing):
                     metrics |= self._train("actor", self._counted(batch))
+                    self._reference.follow()
             self._trained, self.timing_raw = (batch, metrics), timing
             if config.save_freq > 0 and (is_last or step % config.save_freq == 0):
                 with marked_timer("save_checkpoint", timing):

@@ -59,8 +59,37 @@ def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: Teaching
         _check_solutions(config["data"])
     if teaching.reward.uses_rcl:
         _check_truths(config["data"])
+    if teaching.ref_mix.enable:
+        _check_ref_mix(config)
     if teaching.collect.enable:
         held_out_hashes(teaching.collect.exclude_files)
+
+
+def _check_ref_mix(config: Mapping[str, Any]) -> None:
+    """There is a reference, and each of its shards is of the same weights as the policy's."""
+    policy, key = config["actor_rollout_ref"], f"{NODE}.ref_mix.enable"
+    actor, reference, model = policy["actor"], policy["ref"], policy["model"]
+    if not actor["use_kl_loss"] and not config["algorithm"]["use_kl_in_reward"]:
+        raise ConfigError(
+            f"{key}=true moves a reference, but nothing is compared with one; write "
+            f"actor_rollout_ref.actor.use_kl_loss=true, or {key}=false"
+        )
+    if (model.get("lora") or {}).get("rank") or model.get("lora_rank") or model.get("lora_adapter_path"):
+        raise ConfigError(
+            f"{key}=true needs a reference of its own, but with adapters it is the policy without them; write "
+            f"{key}=false"
+        )
+    if not actor["strategy"] == reference["strategy"] == "fsdp2":
+        raise ConfigError(
+            f"{key}=true mixes the shards of FSDP2; write actor_rollout_ref.actor.strategy=fsdp2 "
+            "actor_rollout_ref.ref.strategy=fsdp2"
+        )
+    size, other = actor["fsdp_config"]["fsdp_size"], reference["fsdp_config"]["fsdp_size"]
+    if size != other:
+        raise ConfigError(
+            f"{key}=true needs policy and reference in the same shards; write "
+            f"actor_rollout_ref.ref.fsdp_config.fsdp_size={size} (it is {other})"
+        )
 
 
 _EXPLAINED = ("solution", "think_open", "think_close", "think_solution_delimiter", "solution_open")
