@@ -202,6 +202,32 @@ def _writer(
     )
 
 
+def _check_kind(source: Source) -> None:
+    """Explanations of solutions are written in training only.
+
+    Raises:
+        ConfigError: the source's teacher explains.
+    """
+    kind = source.teaching.reward.kind
+    if source.teaching.reward.uses_rlt:
+        raise ConfigError(
+            f"rcl.reward.kind={kind}: explanations of solutions are collected while their teacher trains "
+            "(rcl.collect.enable=true) or by --from_rollouts RUN; or write rcl.reward.kind=rcl"
+        )
+
+
+def _teachers_tokenizer(source: Source) -> Any:
+    """The teacher's, as the run uses it.
+
+    Raises:
+        ConfigError: it has no chat template.
+    """
+    reward = source.run.reward
+    tokenizer = for_run(hf_tokenizer(source.teacher), date=reward.chat_date, system_as_user=reward.system_as_user)
+    chat.check_tokenizer(tokenizer, source.teacher)
+    return tokenizer
+
+
 def collect(
     wanted: Wanted,
     *,
@@ -230,11 +256,7 @@ def collect(
         ClassmateEngineError: the models answer nothing any more.
     """
     source = _source(wanted)
-    if source.teaching.reward.uses_rlt:
-        raise ConfigError(
-            f"rcl.reward.kind={source.teaching.reward.kind}: explanations of solutions are collected while their "
-            "teacher trains (rcl.collect.enable=true) or by --from_rollouts RUN; or write rcl.reward.kind=rcl"
-        )
+    _check_kind(source)
     run = replace(source.run, folder=output.absolute(), reward=replace(source.run.reward, chat_date=_date(output)))
     keep_run(source.config, run)
     source = replace(source, run=run)
@@ -243,10 +265,7 @@ def collect(
     if not wanted.solutions:
         writes = models.frozen_teacher(source, models.TEACHER, source.teacher, engine=wanted.engine)
     settings = _settings(source, writes, students, temperatures, prompts)
-    tokenizer = for_run(
-        hf_tokenizer(source.teacher), date=run.reward.chat_date, system_as_user=run.reward.system_as_user
-    )
-    chat.check_tokenizer(tokenizer, source.teacher)
+    tokenizer = _teachers_tokenizer(source)
     with (
         Collection.open(output, settings) as collection,
         models.Serving.open(source, [*students, *([writes] if writes else [])], on_event=_tell) as serving,
@@ -264,11 +283,8 @@ def collect(
             students={r: one.name for r, one in enumerate(students)},
             teacher=None if writes is None else writes.name,
         )
-        which, templates = (
-            _variations(variations, settings["temperatures"], [None, *prompts]),
-            source.teaching.templates,
-        )
-        collection.add(asking, tasks=tasks, variations=which, templates=templates, title=title)
+        which = _variations(variations, settings["temperatures"], [None, *prompts])
+        collection.add(asking, tasks=tasks, variations=which, templates=source.teaching.templates, title=title)
     return collection
 
 

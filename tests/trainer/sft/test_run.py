@@ -38,9 +38,18 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
 
 def command(small: Small, folder: Path, *overrides: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "verl.trainer.teacher_sft", "hardware=cpu", f"model.path={small.model}"),
-        *(f"data.train_files={small.train_file}", f"trainer.default_local_dir={folder}", "data.train_batch_size=8"),
-        *("data.max_length=512", "data.max_token_len_per_gpu=2048", "optim.lr=1e-2", "trainer.total_epochs=2"),
+        sys.executable,
+        "-m",
+        "verl.trainer.teacher_sft",
+        "hardware=cpu",
+        f"model.path={small.model}",
+        f"data.train_files={small.train_file}",
+        f"trainer.default_local_dir={folder}",
+        "data.train_batch_size=8",
+        "data.max_length=512",
+        "data.max_token_len_per_gpu=2048",
+        "optim.lr=1e-2",
+        "trainer.total_epochs=2",
         *overrides,
     ]
 

@@ -69,7 +69,7 @@ def _check_ref_mix(config: Mapping[str, Any]) -> None:
     """There is a reference, and each of its shards is of the same weights as the policy's."""
     policy, key = config["actor_rollout_ref"], f"{NODE}.ref_mix.enable"
     actor, reference, model = policy["actor"], policy["ref"], policy["model"]
-    if not actor["use_kl_loss"] and not config["algorithm"]["use_kl_in_reward"]:
+    if not actor["use_kl_loss"]:
         raise ConfigError(
             f"{key}=true moves a reference, but nothing is compared with one; write "
             f"actor_rollout_ref.actor.use_kl_loss=true, or {key}=false"
