@@ -178,7 +178,7 @@ def _conversation(fields: Mapping[str, Any]) -> tuple[str | None, str, str]:
         raise ValueError(
             f"no column conversations; there are: {', '.join(map(str, fields))}; choose the --format of this data set"
         )
-    said = {}
+    said: dict[str, str] = {}
     for turn in turns if isinstance(turns, list) else []:
         if isinstance(turn, Mapping) and isinstance(turn.get("value"), str):
             said.setdefault(str(turn.get("from")), turn["value"])
