@@ -108,8 +108,9 @@ def _in_folder(config: DictConfig, settings: SftSettings, folder: RunFolder, not
             f"run folder  {folder.path}"
             + resumes.get(folder.resumed_from, f"  (resumes at step {folder.resumed_from})")
         )
-        kind = "GPU" if settings.device == "cuda" else "process on the CPU"
-        console.line(f"trains      {settings.model} on {settings.ranks} {kind}{'s' * (settings.ranks > 1)}")
+        many = settings.ranks > 1
+        where = f"GPU{'s' * many}" if settings.device == "cuda" else f"process{'es' * many} on the CPU"
+        console.line(f"trains      {settings.model} on {settings.ranks} {where}")
         for note in notes:
             console.line(note)
         loggers.prepare_loggers(list(config.trainer.logger), folder.path / "logs", console.line)
