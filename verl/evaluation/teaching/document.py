@@ -137,7 +137,7 @@ def templates_of(templates: Templates) -> dict[str, Any]:
 
 
 def records_of(exam: Exam) -> dict[str, Any]:
-    """All that was said and answered."""
+    """All that was said and answered, in an order that does not depend on who was answered first."""
     names = [one.name for one in exam.students]
     records = exam.records
 
@@ -146,12 +146,12 @@ def records_of(exam: Exam) -> dict[str, Any]:
         return {"decoding": decoding, "seed": int(seed)}
 
     baselines = []
-    for (r, item, key), answers in records.alone.items():
+    for (r, item, key), answers in sorted(records.alone.items(), key=lambda one: one[0]):
         content = answers.plain()
         content.pop("first")
         baselines.append({"student": names[r], "item": item, **setting(key), **content})
     trials = []
-    for tutor, r, item, key in dict.fromkeys([*records.told, *records.guided]):
+    for tutor, r, item, key in sorted({*records.told, *records.guided}):
         told, guided = records.told.get((tutor, r, item, key)), records.guided.get((tutor, r, item, key))
         trials.append(
             {
@@ -175,7 +175,7 @@ def records_of(exam: Exam) -> dict[str, Any]:
         "baselines": baselines,
         "outlines": [
             {"student": names[r], "item": item, "seed": seed, **plain(probe)}
-            for (r, item, seed), probe in records.probes.items()
+            for (r, item, seed), probe in sorted(records.probes.items(), key=lambda one: one[0])
         ],
         "trials": trials,
     }
