@@ -1,7 +1,7 @@
 """Collects teachings for the training of students: a trained teacher writes for every question of a file, in several
 variations, and each student answers with what it wrote. Or takes them from the rows that a training run has dumped.
 
-Decision: what happens is in `collection` and `collecting`; this is the command.
+Decision: what happens is in `offline_teaching`, `collection` and `collecting`; this is the command.
 
     python -m verl.evaluation.collect_teachings --like RUN --questions train.parquet --output teachings --variations 4
     python -m verl.evaluation.collect_teachings TEACHER --students A,B --questions train.jsonl --output teachings
@@ -13,45 +13,19 @@ the same command goes on from there.
 """
 
 import argparse
-import contextlib
-import datetime
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 import yaml
 
-from verl.classmate import prompts as chat
-from verl.classmate.config import keep_run
 from verl.classmate.errors import ClassmateEngineError, ConfigError
-from verl.classmate.frozen import FrozenModel
-from verl.classmate.row import Task
-from verl.classmate.seeds import sends_seed
-from verl.classmate.templates import for_run
-from verl.evaluation.collecting import AdviceWriter, Collector, Identity, ModelWriter, Variation, Writes
-from verl.evaluation.collection import SETTINGS, Asking, Collection
 from verl.evaluation.dumped_teachings import from_rollouts
-from verl.evaluation.teaching import serving as models
-from verl.evaluation.teaching.sources import Named, Source, of_names, of_run
-from verl.teaching.collected import solution_of
-from verl.teaching.config import NODE, TeachingConfig
+from verl.evaluation.offline_teaching import Wanted, collect
 from verl.teaching.held_out import held_out_hashes, is_held_out, read_tasks
 from verl.teaching.shards import FOLDER
 from verl.teaching.templates import Template, Templates
-from verl.trainer.run.recorded_config import read_config
-from verl.utils import hf_tokenizer
-from verl.workers.classmates.placement import engines, resolved_engine
-from verl.workers.model_revision import revision_of
-from verl.workers.pipelines import pipeline_of
-from verl.workers.teaching_pipeline import TeachingPipeline
-
-_WITHOUT_TEACHER = "solutions"
-"""The teacher of a collection that `--solutions` makes."""
-_NO_LIMIT = 1_000_000
-"""More tokens than any solution has."""
 
 
 def main(arguments: list[str]) -> int:
@@ -136,197 +110,6 @@ def _collect(given: argparse.Namespace) -> list[str]:
     return lines + ([f"left out: {', '.join(reasons)}"] if reasons else [])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """Who is to teach whom, as the command line has it."""
-
-    teacher: str | None = None
-    """Path or hub name; None: the last checkpoint of `like`."""
-    like: Path | None = None
-    """A training run, whose students, prompts and protocol are taken."""
-    students: tuple[str, ...] | None = None
-    """In the place of the run's."""
-    files: tuple[str, ...] = ()
-    """Where the questions are from."""
-    templates: str | None = None
-    """YAML file with prompts."""
-    engine: str | None = None
-    """hf, vllm or openai, for all models."""
-    servers: str | None = None
-    """The file that names servers, for openai."""
-    solutions: bool = False
-    """Whether advice is known, and no teacher is asked."""
-    overrides: tuple[str, ...] = ()
-    """As in training."""
-
-
-def collect(
-    wanted: Wanted,
-    *,
-    tasks: Sequence[Task],
-    output: Path,
-    variations: int = 1,
-    temperatures: Sequence[float] | None = None,
-    prompts: Sequence[Template] = (),
-    title: str = "collecting",
-    advice: Callable[[Task], str | None] = solution_of,
-) -> Collection:
-    """Collects the teachings of some questions in a folder, or what is missing of them.
-
-    Args:
-        wanted: who teaches whom.
-        tasks: the questions.
-        output: the folder.
-        variations: teachings of each question, for each student.
-        temperatures: of the teacher, by turns; None: the run's.
-        prompts: in the place of the teacher's, by turns with the run's own.
-        title: for the progress bar.
-        advice: what is said of a question, with `solutions`.
-
-    Raises:
-        ConfigError: something named is not possible.
-        ClassmateEngineError: the models answer nothing any more.
-    """
-    source = _source(wanted)
-    if source.teaching.reward.uses_rlt:
-        raise ConfigError(
-            f"rcl.reward.kind={source.teaching.reward.kind}: explanations of solutions are collected while their "
-            "teacher trains (rcl.collect.enable=true) or by --from_rollouts RUN; or write rcl.reward.kind=rcl"
-        )
-    run = replace(source.run, folder=output.absolute(), reward=replace(source.run.reward, chat_date=_date(output)))
-    keep_run(source.config, run)
-    source = replace(source, run=run)
-    students = models.frozen_students(source)[: len(run.reward.classmates)]
-    writes = (
-        None
-        if wanted.solutions
-        else models.frozen_teacher(source, models.TEACHER, source.teacher, engine=wanted.engine)
-    )
-    given = source.config.actor_rollout_ref.rollout
-    heat = list(temperatures or [float(given.temperature)])
-    settings = {
-        "teacher": _WITHOUT_TEACHER if writes is None else revision_of(writes),
-        "students": [revision_of(one) for one in students],
-        "templates": source.teaching.templates.hash,
-        "prompts": [asdict(one) for one in prompts],
-        "temperatures": heat,
-        "sampling": {"top_p": float(given.top_p), "top_k": int(given.top_k)},
-        "protocol": asdict(source.teaching.protocol),
-        "reward": json.loads(json.dumps(asdict(source.teaching.reward), default=str)),
-        "students_sampling": asdict(run.reward.classmate_generation_configs),
-        "lengths": [run.max_prompt_length, run.max_response_length],
-        "seed": run.reward.seed,
-        "date": run.reward.chat_date,
-    }
-    tokenizer = for_run(
-        hf_tokenizer(source.teacher), date=run.reward.chat_date, system_as_user=run.reward.system_as_user
-    )
-    chat.check_tokenizer(tokenizer, source.teacher)
-    with (
-        Collection.open(output, settings) as collection,
-        models.Serving.open(source, [*students, *([writes] if writes else [])], on_event=_tell) as serving,
-    ):
-        pipeline = pipeline_of(source.config, tokenizer, serving.client)  # type: ignore[arg-type]
-        assert isinstance(pipeline, TeachingPipeline)
-        writer: Writes = AdviceWriter(advice, pipeline)
-        if writes is not None:
-            writer = ModelWriter(
-                writes.name,
-                tokenizer,
-                pipeline,
-                seed=run.reward.seed if _seeded(writes, run.deterministic) else None,
-                sampling=settings["sampling"],
-                limits=(run.max_prompt_length, run.max_response_length),
-                template_kwargs=run.template_kwargs,
-            )
-        identity = Identity(run=collection.run, teacher=str(settings["teacher"]), seed=run.reward.seed)
-        collector = Collector(pipeline, writer, serving.client, identity, cache=pipeline.students.stored)
-        asking = Asking(
-            collector=collector,
-            serving=serving,
-            students={r: one.name for r, one in enumerate(students)},
-            teacher=None if writes is None else writes.name,
-        )
-        which = _variations(variations, heat, [None, *prompts])
-        collection.add(asking, tasks=tasks, variations=which, templates=source.teaching.templates, title=title)
-    return collection
-
-
-@contextlib.contextmanager
-def open_for(wanted: Wanted) -> Iterator[None]:
-    """Keeps Ray open for several collections with such models, where their engines need it."""
-    source = _source(wanted)
-    students = models.frozen_students(source)[: len(source.run.reward.classmates)]
-    teacher = models.frozen_teacher(source, models.TEACHER, source.teacher, engine=wanted.engine)
-    local = engines([*students, teacher])
-    with models.opened_ray(source, local) if local else contextlib.nullcontext():
-        yield
-
-
-def _source(wanted: Wanted) -> Source:
-    """The config of the collection.
-
-    Raises:
-        ConfigError: something named is missing or not possible.
-    """
-    overrides = list(wanted.overrides)
-    named = Named(
-        teacher=wanted.teacher,
-        students=wanted.students,
-        # Whom the run has never taught may be taught now.
-        unseen=None if wanted.students is None else (),
-        data=None if wanted.like else wanted.files,
-        templates=wanted.templates,
-        engine=wanted.engine,
-        servers=wanted.servers,
-    )
-    if wanted.solutions:
-        # Nobody is asked to write: a student's tokenizer stands for the teacher's, and no budget holds.
-        named = replace(named, teacher=_first_student(wanted))
-        overrides += [f"rcl.protocol.max_teaching_tokens={_NO_LIMIT}", "rcl.protocol.max_probe_tokens=0"]
-        overrides.append("rcl.reward.kind=rcl")
-    if wanted.like is not None:
-        return of_run(wanted.like, named, overrides)
-    if named.teacher is None:
-        raise ConfigError("nobody teaches; name a TEACHER, or --like RUN, or write --solutions")
-    return of_names(named, overrides)
-
-
-def _first_student(wanted: Wanted) -> str:
-    if wanted.students:
-        return wanted.students[0]
-    content = read_config(wanted.like) if wanted.like is not None else {}
-    specs = TeachingConfig.read(content[NODE]).students if NODE in content else ()
-    if not specs:
-        raise ConfigError("--solutions: nobody is taught; write --students PATH, or --like RUN")
-    return specs[0].model
-
-
-def _seeded(writes: FrozenModel, deterministic: bool) -> bool:
-    return sends_seed(resolved_engine(writes), deterministic=deterministic)
-
-
-def _variations(count: int, temperatures: Sequence[float], prompts: Sequence[Template | None]) -> list[Variation]:
-    """Each temperature with each prompt, by turns."""
-    return [
-        Variation(
-            number=v,
-            temperature=temperatures[v % len(temperatures)],
-            prompt=prompts[v // len(temperatures) % len(prompts)],
-        )
-        for v in range(count)
-    ]
-
-
-def _date(output: Path) -> str:
-    """The day that chat templates are told: that of the collection's first start."""
-    try:
-        known = json.loads((output / SETTINGS).read_text())["date"]
-    except (OSError, ValueError, KeyError, TypeError):
-        known = None
-    return known or datetime.datetime.now().astimezone().date().isoformat()
-
-
 def _prompt(file: str) -> Template:
     """A teacher's prompt of a YAML file, checked with the others.
 
@@ -341,12 +124,6 @@ def _prompt(file: str) -> Template:
     if not isinstance(content, Mapping) or set(content) != {name}:
         raise ConfigError(f"--teacher_prompts: {file} holds something else; write {name}: {{system: ..., user: ...}}")
     return Templates.from_mapping(content).teacher_adaptive_template
-
-
-def _tell(line: str) -> None:
-    from tqdm import tqdm
-
-    tqdm.write(line, file=sys.stderr)
 
 
 def _names(text: str) -> tuple[str, ...]:
