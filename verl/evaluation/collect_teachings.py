@@ -1,7 +1,7 @@
 """Collects teachings for the training of students: a trained teacher writes for every question of a file, in several
 variations, and each student answers with what it wrote. Or takes them from the rows that a training run has dumped.
 
-Decision: what happens is in `collection` and `collecting`; this is the command.
+Decision: what happens is in `offline_teaching`, `collection` and `collecting`; this is the command.
 
     python -m verl.evaluation.collect_teachings --like RUN --questions train.parquet --output teachings --variations 4
     python -m verl.evaluation.collect_teachings TEACHER --students A,B --questions train.jsonl --output teachings
@@ -21,8 +21,8 @@ from typing import NoReturn
 import yaml
 
 from verl.classmate.errors import ClassmateEngineError, ConfigError
-from verl.evaluation.collect import Wanted, collect
 from verl.evaluation.dumped_teachings import from_rollouts
+from verl.evaluation.offline_teaching import Wanted, collect
 from verl.teaching.held_out import held_out_hashes, is_held_out, read_tasks
 from verl.teaching.shards import FOLDER
 from verl.teaching.templates import Template, Templates

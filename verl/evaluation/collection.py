@@ -73,19 +73,19 @@ class Collection:
         Raises:
             ConfigError: the folder is in use, or holds a collection with other settings or something else.
         """
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(folder / ".lock", timeout=0)
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(lock)
+        with contextlib.ExitStack() as stack:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(FileLock(folder / ".lock", timeout=0))
                 _claim(folder, settings)
-                yield cls(folder=folder, run=collection_id(folder))
-        except Timeout as error:
-            raise ConfigError(
-                f"{folder} is in use by another collection; wait for it or name another folder"
-            ) from error
-        except OSError as error:
-            raise ConfigError(f"{folder} cannot be written ({error.strerror}); name a folder that can") from error
+                opened = cls(folder=folder, run=collection_id(folder))
+            except Timeout as error:
+                raise ConfigError(
+                    f"{folder} is in use by another collection; wait for it or name another folder"
+                ) from error
+            except OSError as error:
+                raise ConfigError(f"{folder} cannot be written ({error.strerror}); name a folder that can") from error
+            yield opened
 
     def rows(self) -> list[CollectedTeaching]:
         """What is there."""

@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.row import Task
 from verl.evaluation import student_set
-from verl.evaluation.collect import Wanted, collect, open_for
+from verl.evaluation.offline_teaching import Wanted, collect, open_for
 from verl.teaching.collected import solution_of
 from verl.teaching.held_out import held_out_hashes, is_held_out, read_tasks
 from verl.teaching.learning_gain import ALONE, SOLUTIONS, TEACHINGS, gain_table

@@ -1,19 +1,24 @@
-"""A collection of teachings from what a caller wants: who teaches whom, which models answer, and what is missing.
+"""A collection by models that are named: from a training run or from names to rows in a folder.
 
->>> collection = collect(Wanted(like=run, ...), tasks=tasks, output=folder, variations=4)
+One decision: it is composed as an evaluation is (`verl.evaluation.teaching.sources`) and served as one, so that what is
+named, overridden or placed means the same in both.
+
+    >>> wanted = Wanted(like=Path("outputs/rcl"), students=("Qwen/Qwen3-1.7B",))
+    >>> collect(wanted, tasks=read_tasks(["train.parquet"])[0], output=Path("teachings"), variations=4).rows()
+    [CollectedTeaching(...), ...]
 """
 
 import contextlib
 import datetime
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from verl.classmate import prompts as chat
-from verl.classmate.config import RunConfig, keep_run
+from verl.classmate.config import keep_run
 from verl.classmate.errors import ConfigError
 from verl.classmate.frozen import FrozenModel
 from verl.classmate.row import Task
@@ -21,7 +26,7 @@ from verl.classmate.seeds import sends_seed
 from verl.classmate.templates import for_run
 from verl.evaluation.collecting import AdviceWriter, Collector, Identity, ModelWriter, Variation, Writes
 from verl.evaluation.collection import SETTINGS, Asking, Collection
-from verl.evaluation.teaching import serving as models
+from verl.evaluation.teaching import serving as serving_models
 from verl.evaluation.teaching.sources import Named, Source, of_names, of_run
 from verl.teaching.collected import solution_of
 from verl.teaching.config import NODE, TeachingConfig
@@ -63,74 +68,6 @@ class Wanted:
     """As in training."""
 
 
-def _settings(
-    source: Source,
-    writes: FrozenModel | None,
-    students: Sequence[FrozenModel],
-    temperatures: Sequence[float] | None,
-    prompts: Sequence[Template],
-) -> dict[str, Any]:
-    """What a collection's teachings depend on; a folder holds those of one."""
-    run = source.run
-    given = source.config.actor_rollout_ref.rollout
-    heat = list(temperatures or [float(given.temperature)])
-    return {
-        "teacher": _WITHOUT_TEACHER if writes is None else revision_of(writes),
-        "students": [revision_of(one) for one in students],
-        "templates": source.teaching.templates.hash,
-        "prompts": [asdict(one) for one in prompts],
-        "temperatures": heat,
-        "sampling": {"top_p": float(given.top_p), "top_k": int(given.top_k)},
-        "protocol": asdict(source.teaching.protocol),
-        "reward": json.loads(json.dumps(asdict(source.teaching.reward), default=str)),
-        "students_sampling": asdict(run.reward.classmate_generation_configs),
-        "lengths": [run.max_prompt_length, run.max_response_length],
-        "seed": run.reward.seed,
-        "date": run.reward.chat_date,
-    }
-
-
-def _writer(
-    writes: FrozenModel, tokenizer: Any, pipeline: TeachingPipeline, run: RunConfig, sampling: Mapping[str, Any]
-) -> ModelWriter:
-    """The teacher, as it writes in training."""
-    return ModelWriter(
-        writes.name,
-        tokenizer,
-        pipeline,
-        seed=run.reward.seed if _seeded(writes, run.deterministic) else None,
-        sampling=sampling,
-        limits=(run.max_prompt_length, run.max_response_length),
-        template_kwargs=run.template_kwargs,
-    )
-
-
-def _check_kind(source: Source) -> None:
-    """Explanations of solutions are written in training only.
-
-    Raises:
-        ConfigError: the source's teacher explains.
-    """
-    kind = source.teaching.reward.kind
-    if source.teaching.reward.uses_rlt:
-        raise ConfigError(
-            f"rcl.reward.kind={kind}: explanations of solutions are collected while their teacher trains "
-            "(rcl.collect.enable=true) or by --from_rollouts RUN; or write rcl.reward.kind=rcl"
-        )
-
-
-def _teachers_tokenizer(source: Source) -> Any:
-    """The teacher's, as the run uses it.
-
-    Raises:
-        ConfigError: it has no chat template.
-    """
-    reward = source.run.reward
-    tokenizer = for_run(hf_tokenizer(source.teacher), date=reward.chat_date, system_as_user=reward.system_as_user)
-    chat.check_tokenizer(tokenizer, source.teacher)
-    return tokenizer
-
-
 def collect(
     wanted: Wanted,
     *,
@@ -140,7 +77,6 @@ def collect(
     temperatures: Sequence[float] | None = None,
     prompts: Sequence[Template] = (),
     title: str = "collecting",
-    advice: Callable[[Task], str | None] = solution_of,
 ) -> Collection:
     """Collects the teachings of some questions in a folder, or what is missing of them.
 
@@ -152,53 +88,111 @@ def collect(
         temperatures: of the teacher, by turns; None: the run's.
         prompts: in the place of the teacher's, by turns with the run's own.
         title: for the progress bar.
-        advice: what is said of a question, with `solutions`.
 
     Raises:
         ConfigError: something named is not possible.
         ClassmateEngineError: the models answer nothing any more.
     """
-    source = _source(wanted)
-    _check_kind(source)
-    run = replace(source.run, folder=output.absolute(), reward=replace(source.run.reward, chat_date=_date(output)))
-    keep_run(source.config, run)
-    source = replace(source, run=run)
-    students = models.frozen_students(source)[: len(run.reward.classmates)]
-    writes = None
-    if not wanted.solutions:
-        writes = models.frozen_teacher(source, models.TEACHER, source.teacher, engine=wanted.engine)
-    settings = _settings(source, writes, students, temperatures, prompts)
-    tokenizer = _teachers_tokenizer(source)
+    source = _prepared(wanted, output)
+    students, teacher = _models(wanted, source)
+    heat = list(temperatures or [float(source.config.actor_rollout_ref.rollout.temperature)])
+    settings = _settings(source, students, teacher) | {
+        "temperatures": heat,
+        "prompts": [asdict(one) for one in prompts],
+    }
+    tokenizer = for_run(
+        hf_tokenizer(source.teacher),
+        date=source.run.reward.chat_date,
+        system_as_user=source.run.reward.system_as_user,
+    )
+    chat.check_tokenizer(tokenizer, source.teacher)
+    models = [*students, *([teacher] if teacher else [])]
     with (
         Collection.open(output, settings) as collection,
-        models.Serving.open(source, [*students, *([writes] if writes else [])], on_event=_tell) as serving,
+        serving_models.Serving.open(source, models, on_event=_tell) as serving,
     ):
         pipeline = pipeline_of(source.config, tokenizer, serving.client)  # type: ignore[arg-type]
         assert isinstance(pipeline, TeachingPipeline)
-        writer: Writes = AdviceWriter(advice, pipeline)
-        if writes is not None:
-            writer = _writer(writes, tokenizer, pipeline, run, settings["sampling"])
-        identity = Identity(run=collection.run, teacher=str(settings["teacher"]), seed=run.reward.seed)
-        collector = Collector(pipeline, writer, serving.client, identity, cache=pipeline.students.stored)
+        identity = Identity(run=collection.run, teacher=str(settings["teacher"]), seed=source.run.reward.seed)
+        writer = _writer(source, pipeline, teacher, tokenizer)
         asking = Asking(
-            collector=collector,
+            collector=Collector(pipeline, writer, serving.client, identity, cache=pipeline.students.stored),
             serving=serving,
             students={r: one.name for r, one in enumerate(students)},
-            teacher=None if writes is None else writes.name,
+            teacher=None if teacher is None else teacher.name,
         )
-        which = _variations(variations, settings["temperatures"], [None, *prompts])
+        which = _variations(variations, heat, [None, *prompts])
         collection.add(asking, tasks=tasks, variations=which, templates=source.teaching.templates, title=title)
     return collection
+
+
+def _prepared(wanted: Wanted, output: Path) -> Source:
+    """The config of a collection in a folder, as this process works with it.
+
+    Raises:
+        ConfigError: something named is not possible.
+    """
+    source = _source(wanted)
+    kind = source.teaching.reward.kind
+    if source.teaching.reward.uses_rlt:
+        raise ConfigError(
+            f"rcl.reward.kind={kind}: explanations of solutions are collected while their teacher trains "
+            "(rcl.collect.enable=true) or by --from_rollouts RUN; or write rcl.reward.kind=rcl"
+        )
+    run = replace(source.run, folder=output.absolute(), reward=replace(source.run.reward, chat_date=_date(output)))
+    keep_run(source.config, run)
+    return replace(source, run=run)
+
+
+def _models(wanted: Wanted, source: Source) -> tuple[tuple[FrozenModel, ...], FrozenModel | None]:
+    """The students, and who writes; None where nobody has to."""
+    students = serving_models.frozen_students(source)[: len(source.run.reward.classmates)]
+    if wanted.solutions:
+        return students, None
+    name = serving_models.TEACHER
+    return students, serving_models.frozen_teacher(source, name, source.teacher, engine=wanted.engine)
+
+
+def _settings(source: Source, students: Sequence[FrozenModel], teacher: FrozenModel | None) -> dict[str, Any]:
+    """What decides what a row is, beside temperatures and prompts of the teacher."""
+    run, given = source.run, source.config.actor_rollout_ref.rollout
+    return {
+        "teacher": _WITHOUT_TEACHER if teacher is None else revision_of(teacher),
+        "students": [revision_of(one) for one in students],
+        "templates": source.teaching.templates.hash,
+        "sampling": {"top_p": float(given.top_p), "top_k": int(given.top_k)},
+        "protocol": asdict(source.teaching.protocol),
+        "reward": json.loads(json.dumps(asdict(source.teaching.reward), default=str)),
+        "students_sampling": asdict(run.reward.classmate_generation_configs),
+        "lengths": [run.max_prompt_length, run.max_response_length],
+        "seed": run.reward.seed,
+        "date": run.reward.chat_date,
+    }
+
+
+def _writer(source: Source, pipeline: TeachingPipeline, teacher: FrozenModel | None, tokenizer: Any) -> Writes:
+    if teacher is None:
+        return AdviceWriter(solution_of, pipeline)
+    run, given = source.run, source.config.actor_rollout_ref.rollout
+    seeded = sends_seed(resolved_engine(teacher), deterministic=run.deterministic)
+    return ModelWriter(
+        teacher.name,
+        tokenizer,
+        pipeline,
+        seed=run.reward.seed if seeded else None,
+        sampling={"top_p": float(given.top_p), "top_k": int(given.top_k)},
+        limits=(run.max_prompt_length, run.max_response_length),
+        template_kwargs=run.template_kwargs,
+    )
 
 
 @contextlib.contextmanager
 def open_for(wanted: Wanted) -> Iterator[None]:
     """Keeps Ray open for several collections with such models, where their engines need it."""
     source = _source(wanted)
-    students = models.frozen_students(source)[: len(source.run.reward.classmates)]
-    teacher = models.frozen_teacher(source, models.TEACHER, source.teacher, engine=wanted.engine)
-    local = engines([*students, teacher])
-    with models.opened_ray(source, local) if local else contextlib.nullcontext():
+    students, teacher = _models(wanted, source)
+    local = engines([*students, *([teacher] if teacher else [])])
+    with serving_models.opened_ray(source, local) if local else contextlib.nullcontext():
         yield
 
 
@@ -239,10 +233,6 @@ def _first_student(wanted: Wanted) -> str:
     if not specs:
         raise ConfigError("--solutions: nobody is taught; write --students PATH, or --like RUN")
     return specs[0].model
-
-
-def _seeded(writes: FrozenModel, deterministic: bool) -> bool:
-    return sends_seed(resolved_engine(writes), deterministic=deterministic)
 
 
 def _variations(count: int, temperatures: Sequence[float], prompts: Sequence[Template | None]) -> list[Variation]:
