@@ -8,7 +8,9 @@ import random
 from pathlib import Path
 from typing import Any
 
+from tests.evaluation.teaching.scripted import TEMPLATES, row
 from tests.evaluation.teaching.test_real_models import make_world
+from verl.teaching.templates import Templates
 
 TEACH = ("-m", "verl.trainer.rcl_main_ppo")
 SAID = (
@@ -44,14 +46,16 @@ def _teach(folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     torch.manual_seed(0)
-    rng = random.Random(0)
+    rng, templates = random.Random(0), Templates.from_mapping(TEMPLATES)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(250):
+    for _ in range(150):
         ids, labels = [], []
         for _ in range(16):
-            chat = [{"role": "user", "content": f"q{rng.randrange(9)} Plan: {rng.randrange(999)}"}]
+            plan = "".join(rng.choice("abcdefghij <>/") for _ in range(6))
+            question = row(rng.randrange(4), "carry", split="train")["prompt"][0]["content"]
+            chat = templates.adaptive(question, plan, teaching_limit=24)
             text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
             front = tokenizer.encode(text, add_special_tokens=False)
             said = [*tokenizer.encode(rng.choice(SAID), add_special_tokens=False), tokenizer.eos_token_id]

@@ -61,8 +61,8 @@ def _save_tokenizer(folder: Path) -> int:
     return len(vocabulary)
 
 
-def make_tiny_world(folder: Path, seed: int = 0) -> TinyWorld:
-    """Writes model, data and reward function below `folder`."""
+def make_tiny_world(folder: Path, seed: int = 0, *, context: int = 128) -> TinyWorld:
+    """Writes model, data and reward function below `folder`; `context` is the most tokens of a text."""
     import pandas as pd
     import torch
     from transformers import Qwen3ForCausalLM
@@ -75,7 +75,7 @@ def make_tiny_world(folder: Path, seed: int = 0) -> TinyWorld:
     config = tiny_qwen3(
         vocabulary_size,
         width=64,
-        max_position_embeddings=128,
+        max_position_embeddings=context,
         tie_word_embeddings=False,
         initializer_range=0.2,
         pad_token_id=0,

@@ -74,7 +74,9 @@ def rlt_pipeline(folder: Path, *overrides: str) -> TeachingPipeline:
     return TeachingPipeline.of_teacher(config, TOKENIZERS["byte_bpe"](), client, teaching)
 
 
-def explained(pipeline: TeachingPipeline, text: str, *, student: int, told: dict[str, Any] | None = None) -> ScoredRow:
+def explained(
+    pipeline: TeachingPipeline, text: str, *, student: int, told: dict[str, Any] | None = None, validate: bool = False
+) -> ScoredRow:
     """A teacher's row with log-probs of its tokens that are easy to tell apart."""
     ids = TOKENIZERS["byte_bpe"]().encode(text, add_special_tokens=False)
     lesson = Lesson(
@@ -94,7 +96,7 @@ def explained(pipeline: TeachingPipeline, text: str, *, student: int, told: dict
         uid="q",
         step=1,
         rollout=0,
-        validate=False,
+        validate=validate,
         lesson=lesson.to_json(),
     )
     return asyncio.run(pipeline.run(answer))
@@ -105,7 +107,7 @@ def taught(row: ScoredRow) -> Taught:
     return Taught.from_record(json.loads(json.dumps(row.method.record)))
 
 
-def brute(folder: Path, name: str, segments: list[list[int]]) -> list[list[float]]:
+def brute(folder: Path, name: str, segments: list[list[int]], at: float = 1.0) -> list[list[float]]:
     """Log-probabilities of each segment's tokens but those of the first, token after token, in float64."""
     model = Qwen3ForCausalLM.from_pretrained(folder / name).double()
     ids, told = list(segments[0]), []
@@ -114,7 +116,7 @@ def brute(folder: Path, name: str, segments: list[list[int]]) -> list[list[float
         for token in segment:
             with torch.no_grad():
                 logits = model(torch.tensor([ids])).logits[0, -1]
-            numbers.append(float(torch.log_softmax(logits, dim=-1)[token]))
+            numbers.append(float(torch.log_softmax(logits / at, dim=-1)[token]))
             ids.append(token)
         told.append(numbers)
     return told
@@ -143,6 +145,33 @@ def test_scores_are_those_of_plain_forward_passes(folder: Path, student: int, na
         own = [-0.01 * (i + 1) for i in range(len(segments[1]))]
         d = [mine - theirs for mine, theirs in zip(own, explanation, strict=True)]
         assert found.terms.divergence == pytest.approx(-(3 * sum(d) / len(d) + 0.03 * max(d)), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "training", "validation"),
+    [
+        (("temperature=0.8",), 0.7, 1.0),
+        (("temperature=0.8", "val_kwargs.temperature=0.5", "unbias_student_log_probs_temp=1.5"), 1.5, 1.5),
+        (("val_kwargs.temperature=0",), 1.0, 1.0),
+    ],
+)
+def test_students_score_at_their_temperature(
+    folder: Path, overrides: tuple[str, ...], training: float, validation: float
+) -> None:
+    nodes = {"unbias_student_log_probs_temp": "rcl.reward.rlt"}
+    typed = [f"{nodes.get(one.split('=')[0], 'actor_rollout_ref.rollout')}.{one}" for one in overrides]
+    pipeline = rlt_pipeline(folder, *typed)
+    tokenizer = TOKENIZERS["byte_bpe"]()
+    messages = [{"role": "system", "content": "Think first."}, {"role": "user", "content": QUESTION}]
+    chat = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=True)
+    texts = [f"{chat}<think>\n", EXPLANATION, "\n</think>\n\nThe answer: ", SOLUTION]
+    segments = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+    for validate, at in ((False, training), (True, validation)):
+        found = taught(explained(pipeline, f"{EXPLANATION}\n</explain>", student=1, validate=validate)).rlt
+        explanation, _, solution = brute(folder, "byte_bpe", segments, at)
+        assert found is not None
+        assert found.solution_log_prob == pytest.approx(sum(solution) / len(solution), abs=1e-4)
+        assert found.student_log_prob == pytest.approx(sum(explanation) / len(explanation), abs=1e-4)
 
 
 def test_open_explanations_cost_and_empty_ones_get_the_lowest(folder: Path) -> None:

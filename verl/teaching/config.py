@@ -93,9 +93,10 @@ class RefMixConfig:
     enable: bool = False
     """Whether the reference follows the policy. The loss then no longer holds the policy near its start."""
     alpha: float = field(default=0.9, metadata={"above": 0, "at_most": 1, "write": "0.9"})
-    """Share of the policy: reference = alpha policy + (1 - alpha) reference."""
+    """Share of the policy: reference = alpha policy + (1 - alpha) reference. Small shares are lost in a reference of
+    16 bits: write actor_rollout_ref.ref.fsdp_config.model_dtype=fp32 for them."""
     every: int = field(default=32, metadata=COUNT)
-    """Steps between two mixes."""
+    """Steps between two mixes, each right after the step's update. Checkpoints hold the reference as it is then."""
 
 
 @dataclass(frozen=True, kw_only=True)

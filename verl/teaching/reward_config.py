@@ -108,9 +108,10 @@ class RltConfig:
     not_matched_penalty: float = -1.0
     """Added where the explanation is not closed."""
     unbias_teacher_log_probs: bool = True
-    """Whether the teacher is scored at the temperature it wrote with, where that is not 1."""
+    """Whether the teacher is scored at the temperature it wrote with, where that is not 1. False is refused there: of
+    what is written, engines tell log-probs at that temperature alone."""
     unbias_student_log_probs_temp: float = field(default=0.7, metadata={"above": 0, "write": "0.7"})
-    """Temperature at which the student is scored, where the teacher does not write at 1."""
+    """Temperature at which the student is scored, where the teacher does not write at 1; only the engine hf can."""
     kl_alignment: Literal["auto"] | Alignment = "auto"
     """Where teacher and student are compared. token: token by token, for one tokenizer. span: over the shortest
     stretches of text at whose ends both have a token's end. mean_per_char: over the whole, per character. auto: token
@@ -166,12 +167,15 @@ class RltConfig:
         )
         return self.kl_alignment
 
-    def temperatures(self, rollout_temperature: float, *, any_temperature: bool) -> tuple[float, float]:
+    def temperatures(
+        self, rollout_temperature: float, *, any_temperature: bool, key: str = "actor_rollout_ref.rollout.temperature"
+    ) -> tuple[float, float]:
         """Temperatures at which teacher and student are scored.
 
         Args:
             rollout_temperature: at which the teacher writes.
             any_temperature: whether the scorer can score at another one than 1 (vLLM's prompt log-probs can not).
+            key: of the config, that says how the teacher writes.
 
         Raises:
             ConfigError: it would have to, and it can not.
@@ -180,8 +184,8 @@ class RltConfig:
             return 1.0, 1.0
         require(
             any_temperature,
-            f"actor_rollout_ref.rollout.temperature={rollout_temperature:g} biases {TEACHING_REWARD_NODE}.kind=rlt, "
-            "whose student is scored at 1; write actor_rollout_ref.rollout.temperature=1, or score with the engine hf",
+            f"{key}={rollout_temperature:g} biases {TEACHING_REWARD_NODE}.kind=rlt, whose student is scored at 1; "
+            f"write {key}=1, or score with the engine hf",
         )
         return (rollout_temperature if self.unbias_teacher_log_probs else 1.0), self.unbias_student_log_probs_temp
 

@@ -82,6 +82,7 @@ class ExplanationScorer:
         *,
         max_model_len: int,
         template_kwargs: Mapping[str, Any],
+        temperatures: Mapping[bool, float] | None = None,
     ) -> None:
         """Keeps its parts.
 
@@ -92,6 +93,7 @@ class ExplanationScorer:
             config: the node `rcl.reward.rlt`.
             max_model_len: context of the readers, in their own tokens.
             template_kwargs: chat-template arguments.
+            temperatures: at which students score rows of training (False) and of validation (True); None: 1.
 
         Raises:
             ConfigError: `kl_alignment=token` for a student of another vocabulary.
@@ -101,6 +103,7 @@ class ExplanationScorer:
         self._client = client
         self._max_model_len = max_model_len
         self._template_kwargs = dict(template_kwargs)
+        self._temperatures = {False: 1.0, True: 1.0} if temperatures is None else dict(temperatures)
         own = tokenizer.get_vocab()
         self._same = tuple(one.get_vocab() == own for one in tokenizers)
         self._alignments = tuple(config.alignment(same_vocabulary=same) for same in self._same)
@@ -128,7 +131,8 @@ class ExplanationScorer:
         ids = [token for segment in segments for token in segment]
         if len(front) + len(ids) >= self._max_model_len:
             return Continuation(sample=0, outcome=Outcome.too_long)
-        reply = await self._client.log_probs(m, front, ids, excluded=excluded)
+        heat = self._temperatures[answer.validate]
+        reply = await self._client.log_probs(m, front, ids, temperature=heat, excluded=excluded)
         return Continuation(
             sample=0,
             outcome=reply.outcome,
@@ -194,6 +198,25 @@ class ExplanationScorer:
 
     def _encoded(self, m: int, text: str) -> list[int]:
         return list(self._tokenizers[m].encode(text, add_special_tokens=False))
+
+
+def writing_temperature(rollout: Mapping[str, Any], *, validate: bool) -> float:
+    """Temperature to which a teacher's own log-probs belong; engines tell them at 1 where nothing is drawn.
+
+    Args:
+        rollout: the config's node `actor_rollout_ref.rollout`.
+        validate: of validation rows.
+    """
+    node = rollout["val_kwargs"] if validate else rollout
+    return float(node["temperature"]) or 1.0
+
+
+def student_temperatures(rlt: RltConfig, rollout: Mapping[str, Any]) -> dict[bool, float]:
+    """Temperature at which students score, in training (False) and validation (True); preflight sees that they can."""
+    return {
+        validate: rlt.temperatures(writing_temperature(rollout, validate=validate), any_temperature=True)[1]
+        for validate in (False, True)
+    }
 
 
 def places(ids: Sequence[int], tokenizer: Any) -> list[Span]:

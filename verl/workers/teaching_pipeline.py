@@ -32,7 +32,7 @@ from verl.teaching.tags import Teaching, TeachingState, extract_teaching, is_bla
 from verl.teaching.taught import Taught
 from verl.teaching.templates import Messages
 from verl.workers.classmates.shared_draws import drawn_once
-from verl.workers.explaining import Explained, ExplanationScorer, explained_in
+from verl.workers.explaining import Explained, ExplanationScorer, explained_in, student_temperatures
 from verl.workers.row_pipeline import RowPipeline
 from verl.workers.rows.asking import AsksStudents
 from verl.workers.student_answers import student_answer
@@ -72,6 +72,7 @@ class TeachingPipeline(RowPipeline):
                 teaching.reward.rlt,
                 max_model_len=run.context_length,
                 template_kwargs=run.template_kwargs,
+                temperatures=student_temperatures(teaching.reward.rlt, config["actor_rollout_ref"]["rollout"]),
             )
         return pipeline
 

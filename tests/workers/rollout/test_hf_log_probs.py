@@ -20,18 +20,20 @@ TEXTS = [prompt + [5 + (3 * row + column) % 40 for column in range(1 + row % 7)]
 STARTS = [len(prompt) for prompt in PROMPTS]
 
 
-def reads(start: int = 1) -> SamplingParams:
-    return SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0, logprob_start_len=start)
+def reads(start: int = 1, at: float = 1.0) -> SamplingParams:
+    return SamplingParams(
+        max_tokens=1, temperature=0, prompt_logprobs=0, logprob_start_len=start, prompt_logprobs_temperature=at
+    )
 
 
-def one_by_one(model: Any, ids: Prompt, start: int) -> list[float]:
-    """Token after token, in float64."""
+def one_by_one(model: Any, ids: Prompt, start: int, at: float = 1.0) -> list[float]:
+    """Token after token, in float64, at a temperature."""
     exact = copy.deepcopy(model).double()
     told = []
     for place in range(start, len(ids)):
         with torch.no_grad():
             logits_V = exact(torch.tensor([ids[:place]])).logits[0, -1]
-        told.append(float(torch.log_softmax(logits_V, dim=-1)[ids[place]]))
+        told.append(float(torch.log_softmax(logits_V / at, dim=-1)[ids[place]]))
     return told
 
 
@@ -47,6 +49,16 @@ def test_it_is_what_a_loop_over_the_tokens_says(engine: HFEngine) -> None:
     for ids, start, values in zip(TEXTS, STARTS, together, strict=True):
         assert values == pytest.approx(one_by_one(engine.model, ids, start), abs=1e-5)
         assert values == pytest.approx(told(engine, [(ids, start)])[0], abs=1e-5), "alone as in company"
+
+
+def test_each_request_has_a_temperature_of_its_own(engine: HFEngine, fixed: HFEngine) -> None:
+    heat = [(0.3, 0.7, 1.0, 2.5)[row % 4] for row in range(len(TEXTS))]
+    requests = [(ids, reads(start, at)) for ids, start, at in zip(TEXTS, STARTS, heat, strict=True)]
+    for one in (engine, fixed):
+        for output, ids, start, at in zip(generate(one, requests), TEXTS, STARTS, heat, strict=True):
+            assert output.prompt_log_probs == pytest.approx(one_by_one(one.model, ids, start, at), abs=1e-4)
+    cold, plain = (generate(engine, [(TEXTS[6], reads(2, at))])[0].prompt_log_probs for at in (0.3, 1.0))
+    assert cold != pytest.approx(plain, abs=0.01)
 
 
 def test_all_of_a_prompt_but_its_first_token(engine: HFEngine) -> None:
@@ -103,7 +115,12 @@ def test_a_row_that_breaks_the_batch_fails_alone(quick: HFEngine, monkeypatch: p
 
 
 def test_what_is_refused(quick: HFEngine) -> None:
-    for arguments in ({"prompt_logprobs": 1}, {"prompt_logprobs": 0, "max_tokens": 2}, {"logprob_start_len": 0}):
+    for arguments in (
+        {"prompt_logprobs": 1},
+        {"prompt_logprobs": 0, "max_tokens": 2},
+        {"logprob_start_len": 0},
+        {"prompt_logprobs_temperature": 0},
+    ):
         with pytest.raises(ValueError, match="sampling_params"):
             SamplingParams(**{"max_tokens": 1, **arguments})
     with pytest.raises(ValueError, match="leaves none of its prompt's 3 tokens"):

@@ -9,11 +9,15 @@ from typing import Any
 
 from verl.classmate.config import RunConfig
 from verl.classmate.errors import ConfigError
+from verl.classmate.frozen import frozen_readers
 from verl.data_preprocessing.taught_dataset import has_truth
 from verl.teaching.config import NODE, TeachingConfig
 from verl.teaching.held_out import held_out_hashes
+from verl.teaching.reward_config import RLT_NODE
 from verl.trainer.preflight.data import data_files
 from verl.trainer.preflight.tables import column_values
+from verl.workers.classmates.placement import scores_at_any_temperature
+from verl.workers.explaining import writing_temperature
 
 ESTIMATORS = {"rcl": ("grpo",), "rlt": ("grpo",), "rcl+rlt": ("gdpo_classmate", "gdpo_wo_bn")}
 """By `rcl.reward.kind`: those in which each part of the reward is normalised as it should be."""
@@ -49,8 +53,7 @@ def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: Teaching
         raise ConfigError("data.max_response_length leaves no room for a teaching; write 64 or more")
     if teaching.reward.uses_rlt:
         rollout = config["actor_rollout_ref"]["rollout"]
-        # Engines tell log-probabilities of a prompt at temperature 1.
-        teaching.reward.rlt.temperatures(float(rollout["temperature"]), any_temperature=False)
+        _check_temperatures(rollout, run, teaching)
         if not rollout["calculate_log_probs"]:
             raise ConfigError(
                 f"{NODE}.reward.kind={kind} compares with the teacher's own log-probs; write "
@@ -63,6 +66,21 @@ def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: Teaching
         _check_ref_mix(config)
     if teaching.collect.enable:
         held_out_hashes(teaching.collect.exclude_files)
+
+
+def _check_temperatures(rollout: Mapping[str, Any], run: RunConfig, teaching: TeachingConfig) -> None:
+    """Teacher and students are scored at the temperatures that `rcl.reward.rlt` asks for."""
+    rlt = teaching.reward.rlt
+    able = all(scores_at_any_temperature(one, policy_engine=run.policy_engine) for one in frozen_readers(run.reward))
+    for validate, key in ((False, "temperature"), (True, "val_kwargs.temperature")):
+        key = f"actor_rollout_ref.rollout.{key}"
+        heat = writing_temperature(rollout, validate=validate)
+        teacher, _ = rlt.temperatures(heat, any_temperature=able, key=key)
+        if teacher != heat:
+            raise ConfigError(
+                f"{RLT_NODE}.unbias_teacher_log_probs=false scores the teacher at 1, but engines tell of what it "
+                f"writes at {key}={heat:g}; write unbias_teacher_log_probs=true, or {key}=1"
+            )
 
 
 def _check_ref_mix(config: Mapping[str, Any]) -> None:

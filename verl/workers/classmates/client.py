@@ -25,7 +25,7 @@ from verl.classmate.frozen import POLICY, FrozenModel, frozen_models, frozen_rea
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
 from verl.classmate.seeds import sends_seed
-from verl.workers.classmates.placement import actor_name, resolved_engine
+from verl.workers.classmates.placement import actor_name, resolved_engine, scores_at_any_temperature
 from verl.workers.classmates.remote import RemoteClassmate
 from verl.workers.engine_health import why_it_hangs
 
@@ -128,7 +128,13 @@ class ClassmateClient:
         return list(await asyncio.gather(*(self.complete(name, prompt_ids, one) for one in params)))
 
     async def log_probs(
-        self, classmate: int, prompt_ids: list[int], text_ids: list[int], *, excluded: frozenset[int] = frozenset()
+        self,
+        classmate: int,
+        prompt_ids: list[int],
+        text_ids: list[int],
+        *,
+        temperature: float = 1.0,
+        excluded: frozenset[int] = frozenset(),
     ) -> Reply:
         """The log-probabilities of a text's tokens behind a prompt, in one pass in which nothing is drawn.
 
@@ -136,20 +142,26 @@ class ClassmateClient:
             classmate: m, or the number of an unseen reader (`frozen_readers`).
             prompt_ids: in the classmate's own tokens.
             text_ids: one or more tokens that follow them.
+            temperature: at which they are as likely as that; another than 1 only with `scores_at_any_temperature`.
             excluded: classmates that were taken out of the run.
+
+        Raises:
+            ValueError: its engine tells of a prompt at temperature 1 only.
         """
         if classmate in excluded:
             return Reply(outcome=Outcome.excluded)
         name = self._readers[classmate]
+        hf = scores_at_any_temperature(self._models[name], policy_engine=self._policy_engine)
+        if temperature != 1 and not hf:
+            raise ValueError(f"{name}: its log-probs are told at temperature 1, not {temperature:g}; score it with hf")
         self.requests[name] += 1
         ids = [*prompt_ids, *text_ids]
         # vLLM's words; it reads a prompt only to write at least one token, and tells of all of the prompt.
         params: dict[str, Any] = {"temperature": 0.0, "max_tokens": 1, "prompt_logprobs": 0}
         if name in self._remotes:
             return await self._remotes[name].log_probs(ids, params, count=len(text_ids))
-        engine = resolved_engine(self._models[name])
-        if (self._policy_engine if engine == POLICY else engine) == "hf":
-            params["logprob_start_len"] = len(prompt_ids)
+        if hf:
+            params |= {"logprob_start_len": len(prompt_ids), "prompt_logprobs_temperature": temperature}
         arguments = {"prompt_ids": ids, "sampling_params": params, "request_id": uuid4().hex}
         output = await self._ask_engines(name, "generate", arguments)
         return output if isinstance(output, Reply) else told_by(output, count=len(text_ids))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from verl.classmate.config import ClassmateRewardModelConfig
-from verl.classmate.frozen import FrozenModel, frozen_models
+from verl.classmate.frozen import POLICY, FrozenModel, frozen_models
 from verl.utils.device import get_device_name
 
 Schedule = Literal["streamed", "batched"]
@@ -68,6 +68,17 @@ def resolved_engine(frozen: FrozenModel) -> str:
     if frozen.engine != "auto":
         return frozen.engine
     return "vllm" if get_device_name() == "cuda" else "hf"
+
+
+def scores_at_any_temperature(frozen: FrozenModel, *, policy_engine: str) -> bool:
+    """Whether a model tells log-probs of given tokens at another temperature than 1: the embedded engine can.
+
+    Args:
+        frozen: a reader.
+        policy_engine: the policy's, for a reader whose weights those are.
+    """
+    engine = resolved_engine(frozen)
+    return (policy_engine if engine == POLICY else engine) == "hf"
 
 
 def actor_name(frozen: FrozenModel, replica: int = 0) -> str:

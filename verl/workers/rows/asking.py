@@ -47,7 +47,13 @@ class Asks(Protocol):
         ...
 
     async def log_probs(
-        self, classmate: int, prompt_ids: list[int], text_ids: list[int], *, excluded: frozenset[int] = ...
+        self,
+        classmate: int,
+        prompt_ids: list[int],
+        text_ids: list[int],
+        *,
+        temperature: float = ...,
+        excluded: frozenset[int] = ...,
     ) -> Reply:
         """The log-probabilities of a text behind a prompt; never raises for a failing classmate."""
         ...

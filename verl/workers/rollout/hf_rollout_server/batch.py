@@ -145,10 +145,16 @@ class Decoder:
             # What is expected of a token stands in the place of the one before it.
             logits_to_keep=told + 1,
         ).logits[:, -told - 1 : -1]
+        heat = [request.params.prompt_logprobs_temperature for request in requests]
+        heat_B11 = torch.tensor(heat + [1.0] * (len(prompts) - len(heat)), device=logits_BKV.device)[:, None, None]
         targets_BK1 = ids_BL[:, -told:, None]
         parts = zip(logits_BKV.split(_AT_ONCE, dim=1), targets_BK1.split(_AT_ONCE, dim=1), strict=True)
         log_probs_BK = torch.cat(
-            [torch.log_softmax(logits.float(), dim=-1).gather(-1, targets)[..., 0] for logits, targets in parts], dim=1
+            [
+                torch.log_softmax(logits.float() / heat_B11, dim=-1).gather(-1, targets)[..., 0]
+                for logits, targets in parts
+            ],
+            dim=1,
         )
         for request, log_probs_K in zip(requests, log_probs_BK.tolist(), strict=False):
             request.prompt_log_probs = log_probs_K[-request.told :]

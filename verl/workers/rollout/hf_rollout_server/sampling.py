@@ -51,6 +51,8 @@ class SamplingParams:
     """0: only read the prompt, tell how likely its tokens are, and write none; None: write."""
     logprob_start_len: int = 1
     """With `prompt_logprobs`, the first token of the prompt that is told of; nothing is known of token 0."""
+    prompt_logprobs_temperature: float = 1.0
+    """With `prompt_logprobs`, what the logits are divided by for them; `temperature` is for tokens that are written."""
 
     def __post_init__(self) -> None:
         checks = {
@@ -62,6 +64,7 @@ class SamplingParams:
             "stop must not hold an empty string": all(self.stop),
             "prompt_logprobs must be None or 0": self.prompt_logprobs in (None, 0),
             "logprob_start_len must be at least 1": self.logprob_start_len >= 1,
+            "prompt_logprobs_temperature must be above 0": self.prompt_logprobs_temperature > 0,
             "max_tokens must be 1 with prompt_logprobs": self.prompt_logprobs is None or self.max_tokens == 1,
         }
         for message, valid in checks.items():
