@@ -176,7 +176,7 @@ _ALL = (
         (1, 2),
     ),
     _student(
-        ModelSpec(name="unseen_mixed", tokenizer="unigram", vocab_size=400, hidden_size=64, layers=2, steps=1300),
+        ModelSpec(name="unseen_mixed", tokenizer="unigram", vocab_size=400, hidden_size=64, layers=2, steps=1800),
         (0.02, 0.35),
         (0.65, 0.02),
         (0, 1),
