@@ -30,7 +30,8 @@ def sharded(seed: int, mesh: Any, **options: Any) -> nn.Module:
     whole = model(seed)
     fully_shard(whole[1], mesh=mesh, **options)
     fully_shard(whole[3], mesh=mesh, **options)
-    return fully_shard(whole, mesh=mesh, **options)
+    fully_shard(whole, mesh=mesh, **options)
+    return whole
 
 
 def weights(one: nn.Module) -> dict[str, torch.Tensor]:
