@@ -18,7 +18,7 @@ def words(text: str) -> int:
     return len(text.split())
 
 
-def test_an_explaining_row_gives_the_solution_and_learns_the_rest() -> None:
+def test_an_explaining_row_gives_the_solution_learns_the_rest() -> None:
     row = sft.explaining_row(ROW, FORM)
     system, user, answer = row["messages"]
     given, learnt = answer["content"][: row["loss_from"]], answer["content"][row["loss_from"] :]
