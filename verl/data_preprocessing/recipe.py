@@ -266,6 +266,7 @@ def _report(problems: Sequence[tuple[str, str]], reasons: Mapping[str, int]) -> 
         print(f"{place} left out: {reason}", file=sys.stderr)
     if len(problems) > MOST_REPORTS:
         print(f"... and {len(problems) - MOST_REPORTS} more left out", file=sys.stderr)
+    if len(problems) > MOST_REPORTS and len(reasons) > 1:
         for reason, count in sorted(reasons.items(), key=lambda item: -item[1])[:5]:
             print(f"{count} in all: {reason}", file=sys.stderr)
 
