@@ -21,10 +21,9 @@ from filelock import FileLock, Timeout
 
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.row import Task
-from verl.evaluation.collecting import Collector, Variation, Work, Written
+from verl.evaluation.collecting import Collector, Variation, Work
 from verl.evaluation.teaching.serving import Serving
 from verl.teaching.collected import CollectedTeaching
-from verl.teaching.lesson import StudentLesson
 from verl.teaching.lesson import StudentLesson
 from verl.teaching.shards import ShardWriter, collection_id, keep_templates, read_shards
 from verl.teaching.templates import Templates
