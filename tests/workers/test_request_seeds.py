@@ -57,6 +57,16 @@ def test_live_self_play_is_asked_as_the_policys_engine_is() -> None:
     assert [params.get("seed") for params in asked("hf", live=True, policy_engine="vllm")] == [None, None]
 
 
+@pytest.mark.parametrize(("backend", "policy_engine"), [("vllm", "hf"), ("openai", "hf"), ("policy", "vllm")])
+def test_log_probs_at_another_temperature_are_not_made_up(backend: str, policy_engine: str) -> None:
+    node = {"self_play": "live", "self_play_model": "policy"} if backend == "policy" else {}
+    engine = {} if node else {"classmate_backend": backend, "classmates": [{"model": "m"}]}
+    reward = from_mapping({**engine, "classmate_cot_reward_configs": node})
+    client = ClassmateClient(reward, max_model_len=99, policy_engine=policy_engine)
+    with pytest.raises(ValueError, match=r"told at temperature 1, not .*; score it with hf"):
+        asyncio.run(client.log_probs(0, [1, 2], [3], temperature=0.7))
+
+
 def test_engines_without_seeds_start_from_a_new_number_each_time(models: Path) -> None:
     config = run_config(models, ["text_bpe"], "reward_model.classmate_backend=vllm")
     reward = from_mapping(OmegaConf.to_container(config, resolve=True)["reward_model"])  # type: ignore[call-overload,index]
