@@ -4,6 +4,7 @@ The trainer is a stand-in but in the last test; models are behind a real server 
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -88,21 +89,14 @@ def test_the_table_of_three_students(scripted: Scripted, capsys: pytest.CaptureF
 
 @pytest.mark.slow
 def test_it_goes_on_where_it_stopped(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
-    assert gain(scripted, "sft.fails=1") == 1
+    assert gain(scripted, "--no_rival", "sft.fails=1") == 1
     assert "failed (exit code 3)" in capsys.readouterr().err
-    asked = dict(scripted.asked)
-    (scripted.folder / "gain" / "students" / "teachings" / "told.json").unlink()
-    for file in (scripted.folder / "gain" / "students" / "teachings").iterdir():
-        file.unlink()
-    (scripted.folder / "gain" / "students" / "teachings").rmdir()
-    assert gain(scripted) == 0, capsys.readouterr().err
-    assert scripted.asked["weak"] == asked["weak"], "neither evaluated nor taught again"
-    written = (scripted.folder / "gain" / "learning_gain.json").read_text()
-    asked = dict(scripted.asked)
-    assert gain(scripted) == 0
-    assert dict(scripted.asked) == asked
-    assert (scripted.folder / "gain" / "learning_gain.json").read_text() == written
-    assert gain(scripted, "sft.optim.lr=1e-4") == 2
+    asked = scripted.asked["weak"]
+    # The trainer itself would go on with its folder; the stand-in cannot.
+    shutil.rmtree(scripted.folder / "gain" / "students")
+    assert gain(scripted, "--no_rival") == 0, capsys.readouterr().err
+    assert scripted.asked["weak"] == asked, "neither evaluated nor taught again"
+    assert gain(scripted, "--no_rival", "sft.optim.lr=1e-4") == 2
     assert "was trained in another way or on another set" in capsys.readouterr().err
 
 

@@ -12,10 +12,10 @@ import contextlib
 import functools
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -28,8 +28,6 @@ from verl.teaching.lesson import StudentLesson
 from verl.teaching.shards import ShardWriter, collection_id, keep_templates, read_shards
 from verl.teaching.templates import Templates
 from verl.trainer.run.state import write_atomically
-
-_T = TypeVar("_T")
 
 SETTINGS = "collection.json"
 _LOT, _LARGE_LOT = 32, 2048
@@ -173,22 +171,27 @@ def _ask(asking: Asking, lot: Sequence[Work]) -> list[CollectedTeaching]:
     collector, serving = asking.collector, asking.serving
     tasks = list({work.key: work.task for work in lot}.values())
     names = list(dict.fromkeys(asking.students[work.reader] for work in lot))
-    lessons: dict[tuple[str, int], StudentLesson] = {}
+    lessons: dict[Any, Any] = {}
     for group in serving.batches(names):
         readers = [r for r, name in asking.students.items() if name in group]
-        lessons |= serving.run(group, _without_client(functools.partial(collector.lessons, tasks, readers)))
+        lessons |= serving.run(group, functools.partial(_lessons, collector, tasks, readers))
     writers = [asking.teacher] if asking.teacher else []
-    written = serving.run(writers, _without_client(functools.partial(collector.written, lot, lessons)))
-    rows: list[CollectedTeaching] = []
+    written = serving.run(writers, lambda _: collector.written(lot, lessons))
+    rows = []
     for group in serving.batches(names):
         theirs = [one for one in written if asking.students[one.work.reader] in group]
-        rows += serving.run(group, _without_client(functools.partial(collector.rows, theirs)))
+        rows += serving.run(group, functools.partial(_rows, collector, theirs))
     return rows
 
 
-def _without_client(work: Callable[[], Awaitable[_T]]) -> Callable[[object], Awaitable[_T]]:
-    """Work that has its client already."""
-    return lambda _: work()
+async def _lessons(
+    collector: Collector, tasks: Sequence[Task], readers: Sequence[int], _: Any
+) -> dict[tuple[str, int], StudentLesson]:
+    return await collector.lessons(tasks, readers)
+
+
+async def _rows(collector: Collector, written: Sequence[Written], _: Any) -> list[CollectedTeaching]:
+    return await collector.rows(written)
 
 
 def _claim(folder: Path, settings: Mapping[str, Any]) -> None:
