@@ -132,8 +132,9 @@ class RunSFTTrainer(SFTTrainer):
                 say("metrics", (step, {**data, **took}))
                 super().log(data, step, backend)
 
-        upstream, sft_trainer.Tracking = sft_trainer.Tracking, Heard
+        module: Any = sft_trainer
+        upstream, module.Tracking = module.Tracking, Heard
         try:
             yield
         finally:
-            sft_trainer.Tracking = upstream
+            module.Tracking = upstream
