@@ -34,6 +34,8 @@ READERS = {
         "trainer.fork_workers",
     },
     "verl/trainer/hosting/options.py": {"reward_model"},
+    # The parser of supervised training.
+    "verl/trainer/sft/settings.py": {"trainer.console"},
     "verl/workers/reward_manager/classmate_cot.py": {"reward_model", "debug"},
     # Before there is a typed view: what nobody typed is filled in, what a script has given is merged.
     "verl/trainer/run/choices.py": {"algorithm.adv_estimator"},
