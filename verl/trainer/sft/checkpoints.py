@@ -10,7 +10,7 @@ row: upstream's loader, restored at the end of an epoch, would have no row left 
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -31,9 +31,9 @@ class StepFolders(CheckpointHandler):
 
     def save_checkpoint(self, step: int) -> None:
         """Saves the engine, the loader and, last, the number of the step; removes older checkpoints."""
-        run = Path(self.default_local_dir)
+        run, engine = Path(self.default_local_dir), cast(Any, self.engine)
         folder = run / f"global_step_{step}"
-        self.engine.save_checkpoint(local_path=str(folder / ENGINE), global_step=step, max_ckpt_to_keep=None)
+        engine.save_checkpoint(local_path=str(folder / ENGINE), global_step=step, max_ckpt_to_keep=None)
         torch.distributed.barrier()
         if self.rank == 0:
             # The same for all ranks: it counts batches.
@@ -48,7 +48,7 @@ class StepFolders(CheckpointHandler):
         if self.resume_mode != "resume_path":
             return 0
         folder = Path(str(self.resume_from_path))
-        self.engine.load_checkpoint(str(folder / ENGINE))
+        cast(Any, self.engine).load_checkpoint(str(folder / ENGINE))
         step = int(folder.name.removeprefix("global_step_"))
         if step % self.steps_per_epoch:
             self.train_dataloader.load_state_dict(torch.load(folder / LOADER, weights_only=False))
