@@ -45,7 +45,7 @@ def test_reading_data_forks_nothing(name, hardware):
 
 
 def test_there_are_configs():
-    assert PRIMARY == ["classmate_cot_ppo_trainer", "qwen_classmate_cot_ppo_trainer", "qwen_ppo_trainer"]
+    assert PRIMARY == ["classmate_cot_ppo_trainer", "qwen_classmate_cot_ppo_trainer", "qwen_ppo_trainer", "rcl_trainer"]
     assert HARDWARE == ["cpu", "gpu"]
 
 
@@ -94,6 +94,11 @@ PRESETS = {
         "classmate_generation_configs.top_p",
     },
     "qwen_ppo_trainer": {"think_start_str", "think_end_str"},
+    "rcl_trainer": {
+        "readers_called",
+        "classmate_generation_configs.max_new_tokens",
+        "classmate_generation_configs.val_kwargs.do_sample",
+    },
 }
 """What a preset sets, on purpose, other than the typed config's default."""
 
@@ -112,8 +117,8 @@ def test_defaults_are_the_typed_configs_but_for_the_presets(name):
         "classmate_vllm_configs.gpu_memory_utilization",
     }
     assert set(differences(defaults, reward)) - unset == PRESETS[name] - {"classmates"}
-    estimator = {"adv_estimator"} if name == "qwen_ppo_trainer" else set()
-    assert set(differences(AlgorithmConfig(), container["algorithm"])) == estimator
+    changed = {"qwen_ppo_trainer": {"adv_estimator"}, "rcl_trainer": {"adv_estimator", "norm_adv_by_std_in_grpo"}}
+    assert set(differences(AlgorithmConfig(), container["algorithm"])) == changed.get(name, set())
 
 
 @pytest.mark.parametrize("name", PRIMARY)
