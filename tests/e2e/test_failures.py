@@ -68,7 +68,7 @@ def test_a_stopped_classmate_costs_one_steps_rows_and_restarts(world: World, tmp
         _ASKED,
     )
     with start([*MAIN, *arguments], log=tmp_path / "terminal.txt") as run:
-        stopped = _at_work(run, folder, step=2)
+        stopped = at_work(run, folder, step=2)
         stopped.suspend()
         assert run.wait() == 0, run.terminal
         terminal = run.terminal
@@ -102,10 +102,10 @@ def test_sigterm_ends_a_run_which_says_how_to_go_on(world: World, tmp_path: Path
 
 
 def _kill_at_work(run: Run, folder: Path, *, step: int) -> None:
-    _at_work(run, folder, step=step).kill()
+    at_work(run, folder, step=step).kill()
 
 
-def _at_work(run: Run, folder: Path, *, step: int) -> psutil.Process:
+def at_work(run: Run, folder: Path, *, step: int) -> psutil.Process:
     """The youngest classmate, once step `step` has begun and it computes."""
     run.wait_for(lambda: step - 1 in steps(folder))
     process = run.processes("ray::ClassmateWorker")[-1]

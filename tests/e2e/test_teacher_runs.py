@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.teacher_world import TEACH, make_teacher_world
-from tests.e2e.world import Run, finished, rows, start, steps
+from tests.e2e.test_failures import at_work
+from tests.e2e.world import finished, rows, start, steps
 from verl.evaluation.replay import main as replay
 
 pytestmark = pytest.mark.slow
@@ -79,10 +80,11 @@ def test_a_student_that_dies_costs_rows_and_no_reward(teacher_world: list[str], 
     given = [
         "trainer.total_training_steps=4",
         "rcl.protocol.student_assignment=joint",
+        "rcl.unseen_students=[]",
         f"trainer.default_local_dir={folder}",
     ]
     with start([*TEACH, *teacher_world, *given], log=tmp_path / "terminal.txt") as run:
-        _kill_a_student(run, folder, behind=1)
+        at_work(run, folder, step=2).kill()
         assert run.wait() == 0, run.terminal
         terminal = run.terminal
     found = steps(folder)
@@ -105,15 +107,10 @@ def test_a_killed_run_goes_on(teacher_world: list[str], tmp_path: Path) -> None:
         f"trainer.default_local_dir={folder}",
     ]
     with start(given, log=tmp_path / "first.txt") as run:
-        run.wait_for(lambda: (folder / "global_step_1").exists() and 1 in steps(folder))
+        run.wait_for(lambda: (folder / "latest_checkpointed_iteration.txt").exists())
         run.kill()
     assert 3 not in steps(folder)
     assert "resumes at step" in finished(given, log=tmp_path / "second.txt")
     assert sorted(steps(folder)) == [1, 2, 3]
     last = rows(folder, 3)
     assert all(one["lesson"]["cache_hit"] == 1 for row in last for one in row["teaching"]["students"])
-
-
-def _kill_a_student(run: Run, folder: Path, *, behind: int) -> None:
-    run.wait_for(lambda: behind in steps(folder))
-    run.processes("ray::ClassmateWorker")[-1].kill()

@@ -50,7 +50,7 @@ def command_line(monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(launch.sys, "argv", ["launch"])
     monkeypatch.setattr(launch, "_sigterm", launch._Terminator())
-    monkeypatch.setattr(launch, "compose", lambda *_: {})
+    monkeypatch.setattr(launch, "compose", lambda *_, **__: {})
     monkeypatch.setitem(os.environ, "HYDRA_FULL_ERROR", "1")
     yield
     signal.signal(signal.SIGTERM, before)
@@ -85,7 +85,7 @@ def test_stopped_before_there_is_a_run_promises_nothing(monkeypatch, capsys, sto
 def one_run(monkeypatch, tmp_path, train, *settings: str) -> Path:
     """The run that `entry` starts: everything but the trainer, which is `train`; its folder."""
     config = composed("qwen_ppo_trainer", "cpu", f"trainer.default_local_dir={tmp_path / 'run'}", *settings)
-    monkeypatch.setattr(launch, "compose", lambda *_: config)
+    monkeypatch.setattr(launch, "compose", lambda *_, **__: config)
     monkeypatch.setattr(preflight, "check", lambda *_, **__: None)
     monkeypatch.setattr("verl.trainer.preflight.templates.template_notes", lambda *_, **__: [])
     monkeypatch.setattr(launch, "start_ray", lambda *_: SimpleNamespace(logs=tmp_path / "ray", close=lambda: None))
@@ -210,7 +210,7 @@ def test_the_fork_server_precedes_checks_and_ends_with_the_run(
 
 def test_what_a_script_shows_gets_the_run_folder_and_fails_alone(monkeypatch, tmp_path, capfd):
     folder = tmp_path / "a run"
-    monkeypatch.setattr(launch, "run", lambda *_: folder)
+    monkeypatch.setattr(launch, "run", lambda *_, **__: folder)
     monkeypatch.setenv(AT_END, r"printf '%s|' It\ ended")
     launch.entry("classmate_cot_ppo_trainer", trainer_name="classmate_cot")
     assert capfd.readouterr().out == f"It ended|{folder}|"
@@ -229,5 +229,5 @@ def test_what_a_script_shows_gets_the_run_folder_and_fails_alone(monkeypatch, tm
     assert "shown" not in capfd.readouterr().out
 
 
-def fails(*_: object) -> None:
+def fails(*_: object, **__: object) -> None:
     raise ConfigError("no such key")
