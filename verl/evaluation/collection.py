@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.row import Task
-from verl.evaluation.collecting import Collector, Variation, Work
+from verl.evaluation.collecting import Collector, Variation, Work, Written
 from verl.evaluation.teaching.serving import Serving
 from verl.teaching.collected import CollectedTeaching
 from verl.teaching.lesson import StudentLesson
