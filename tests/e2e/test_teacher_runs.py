@@ -78,8 +78,7 @@ def test_only_the_teacher_learns(teacher_world: list[str], tmp_path: Path) -> No
 def test_a_student_that_dies_costs_rows_and_no_reward(teacher_world: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     given = [
-        "trainer.total_training_steps=4",
-        "rcl.protocol.student_assignment=joint",
+        "trainer.total_training_steps=6",
         "rcl.unseen_students=[]",
         f"trainer.default_local_dir={folder}",
     ]
@@ -88,7 +87,7 @@ def test_a_student_that_dies_costs_rows_and_no_reward(teacher_world: list[str], 
         assert run.wait() == 0, run.terminal
         terminal = run.terminal
     found = steps(folder)
-    assert sorted(found) == [1, 2, 3, 4]
+    assert sorted(found) == [1, 2, 3, 4, 5, 6]
     assert "restart 1 of 3" in terminal
     assert "student" in terminal
     lost = [row for step in found for row in rows(folder, step) if not row["main_valid"]]
