@@ -155,7 +155,7 @@ def test_the_solution_as_advice_asks_no_teacher(scripted: Scripted) -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (("--variations", "0"), "'0' is no count"),
+        (("--variations", "0"), "'0' is no number of 1 or more"),
         (("--temperatures", "hot"), "--temperatures"),
         (("--questions", "none.jsonl"), "none.jsonl does not exist"),
         (("rcl.protocol.nonsense=1",), "rcl.protocol.nonsense"),

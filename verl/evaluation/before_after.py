@@ -17,10 +17,10 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from verl.classmate.errors import ConfigError
 from verl.evaluation import stored_baseline
+from verl.evaluation.arguments import OneLineParser
 from verl.evaluation.before_after_view import View
 from verl.evaluation.validations import read_validations
 from verl.trainer.run.console import PLAIN_WIDTH
@@ -33,7 +33,7 @@ HOW_IT_IS_MADE = (
 
 def main(arguments: list[str]) -> int:
     """The command; returns the exit code."""
-    parser = _Parser(prog="python -m verl.evaluation.before_after", description=(__doc__ or "").split("\n\n")[0])
+    parser = OneLineParser(prog="python -m verl.evaluation.before_after", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("run", type=Path, help="the run folder")
     parser.add_argument("--beside", type=Path, metavar="FILE", help="shows the numbers of another run, from --write")
     parser.add_argument("--write", type=Path, metavar="FILE", help="writes this run's numbers, for --beside")
@@ -82,13 +82,6 @@ def _run(options: argparse.Namespace) -> str:
         return json.dumps(view.as_json(), ensure_ascii=True)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PLAIN_WIDTH
     return view.text(width=width, colours=sys.stdout.isatty())
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; --help shows how it is written")
 
 
 if __name__ == "__main__":

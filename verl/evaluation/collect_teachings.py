@@ -16,11 +16,12 @@ import argparse
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
 
 import yaml
 
 from verl.classmate.errors import ClassmateEngineError, ConfigError
+from verl.evaluation import arguments
+from verl.evaluation.arguments import OneLineParser
 from verl.evaluation.dumped_teachings import from_rollouts
 from verl.evaluation.offline_teaching import Wanted, collect
 from verl.teaching.held_out import held_out_hashes, is_held_out, read_tasks
@@ -47,17 +48,27 @@ def main(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m verl.evaluation.collect_teachings", description=(__doc__ or "").split("\n\n")[0])
+    parser = OneLineParser(
+        prog="python -m verl.evaluation.collect_teachings", description=(__doc__ or "").split("\n\n")[0]
+    )
     parser.add_argument("given", nargs="*", metavar="[TEACHER] key=value", help="a model; overrides as in training")
     parser.add_argument("--like", type=Path, metavar="RUN", help="students, prompts and protocol of a training run")
-    parser.add_argument("--students", type=_names, metavar="PATH[,PATH]", help="whom to teach; else the run's")
-    parser.add_argument("--questions", type=_names, metavar="FILE[,FILE]", help="Parquet or JSONL, with true answers")
+    parser.add_argument("--students", type=arguments.names, metavar="PATH[,PATH]", help="whom to teach; else the run's")
+    parser.add_argument(
+        "--questions", type=arguments.names, metavar="FILE[,FILE]", help="Parquet or JSONL, with true answers"
+    )
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="of the shards")
-    parser.add_argument("--exclude", type=_names, default=(), metavar="FILE[,FILE]", help="files of an evaluation")
-    parser.add_argument("--variations", type=_count, default=1, metavar="V", help="teachings of each question (1)")
-    parser.add_argument("--temperatures", type=_numbers, metavar="T[,T]", help="of the variations, by turns")
+    parser.add_argument(
+        "--exclude", type=arguments.names, default=(), metavar="FILE[,FILE]", help="files of an evaluation"
+    )
+    parser.add_argument(
+        "--variations", type=arguments.count, default=1, metavar="V", help="teachings of each question (1)"
+    )
+    parser.add_argument(
+        "--temperatures", type=arguments.temperatures, metavar="T[,T]", help="of the variations, by turns"
+    )
     prompts = "likewise: YAML files with teacher_adaptive_template, beside the run's own"
-    parser.add_argument("--teacher_prompts", type=_names, default=(), metavar="FILE[,FILE]", help=prompts)
+    parser.add_argument("--teacher_prompts", type=arguments.names, default=(), metavar="FILE[,FILE]", help=prompts)
     parser.add_argument("--templates", metavar="FILE", help="YAML with the prompts")
     parser.add_argument("--solutions", action="store_true", help="no teacher: the data's solution is the advice")
     parser.add_argument("--engine", choices=("hf", "vllm", "openai"), help="of all models; else as the machine has it")
@@ -124,30 +135,6 @@ def _prompt(file: str) -> Template:
     if not isinstance(content, Mapping) or set(content) != {name}:
         raise ConfigError(f"--teacher_prompts: {file} holds something else; write {name}: {{system: ..., user: ...}}")
     return Templates.from_mapping(content).teacher_adaptive_template
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(one for one in text.split(",") if one)
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    found = tuple(float(one) for one in _names(text))
-    if not found or min(found) < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of temperatures")
-    return found
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no count")
-    return int(text)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; --help shows how it is written")
 
 
 if __name__ == "__main__":

@@ -24,11 +24,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.row import Task
-from verl.evaluation import student_set
+from verl.evaluation import arguments, student_set
+from verl.evaluation.arguments import OneLineParser
 from verl.evaluation.offline_teaching import Wanted, collect, open_for
 from verl.teaching.collected import solution_of
 from verl.teaching.held_out import held_out_hashes, is_held_out, read_tasks
@@ -281,50 +282,37 @@ def _study(given: argparse.Namespace) -> Study:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m verl.evaluation.learning_gain", description=(__doc__ or "").split("\n\n")[0])
+    parser = OneLineParser(prog="python -m verl.evaluation.learning_gain", description=(__doc__ or "").split("\n\n")[0])
     what = "a model; overrides as in training, those of the student's training as sft.key=value"
     parser.add_argument("given", nargs="*", metavar="[TEACHER] key=value", help=what)
     parser.add_argument("--like", type=Path, metavar="RUN", help="prompts and protocol of a training run")
     parser.add_argument("--student", required=True, metavar="MODEL", help="that is taught and trained")
-    parser.add_argument("--train", required=True, type=_names, metavar="FILE[,FILE]", help="questions that are taught")
-    parser.add_argument("--held_out", required=True, type=_names, metavar="FILE[,FILE]", help="evaluated on")
+    parser.add_argument(
+        "--train", required=True, type=arguments.names, metavar="FILE[,FILE]", help="questions that are taught"
+    )
+    parser.add_argument("--held_out", required=True, type=arguments.names, metavar="FILE[,FILE]", help="evaluated on")
     parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="of all that is made")
-    parser.add_argument("--items", type=_count, help="most held-out questions (all)")
+    parser.add_argument("--items", type=arguments.count, help="most held-out questions (all)")
     parser.add_argument("--mode", choices=MODES, default="self_guided", help="of the set of teachings (self_guided)")
-    parser.add_argument("--max_length", type=_count, default=4096, metavar="N", help="most tokens of a row (4096)")
-    parser.add_argument("--variations", type=_count, default=4, metavar="V", help="teachings of each question (4)")
-    parser.add_argument("--temperatures", type=_numbers, metavar="T[,T]", help="of the teacher, by turns")
+    parser.add_argument(
+        "--max_length", type=arguments.count, default=4096, metavar="N", help="most tokens of a row (4096)"
+    )
+    parser.add_argument(
+        "--variations", type=arguments.count, default=4, metavar="V", help="teachings of each question (4)"
+    )
+    parser.add_argument("--temperatures", type=arguments.temperatures, metavar="T[,T]", help="of the teacher, by turns")
     parser.add_argument("--pick", choices=PICKS, default="best_reward", help="which of them (best_reward)")
-    parser.add_argument("--per_question", type=_count, default=1, metavar="N", help="with --pick all: most (1)")
+    parser.add_argument(
+        "--per_question", type=arguments.count, default=1, metavar="N", help="with --pick all: most (1)"
+    )
     parser.add_argument("--min_gain", type=float, metavar="D", help="lowest gain")
-    parser.add_argument("--baseline_samples", type=_count, default=16, help="answers without the teacher (16)")
-    parser.add_argument("--guided_samples", type=_count, default=4, help="answers with the teacher (4)")
+    parser.add_argument("--baseline_samples", type=arguments.count, default=16, help="answers without the teacher (16)")
+    parser.add_argument("--guided_samples", type=arguments.count, default=4, help="answers with the teacher (4)")
     parser.add_argument("--no_rival", action="store_true", help="no self-distillation beside it")
     parser.add_argument("--templates", metavar="FILE", help="YAML with the prompts")
     parser.add_argument("--engine", choices=("hf", "vllm", "openai"), help="of all models")
     parser.add_argument("--servers", metavar="FILE", help="with openai: the file that names the models' servers")
     return parser
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(one for one in text.split(",") if one)
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(float(one) for one in _names(text))
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no count")
-    return int(text)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; --help shows how it is written")
 
 
 if __name__ == "__main__":

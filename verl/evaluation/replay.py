@@ -18,10 +18,10 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 from verl.classmate.errors import ConfigError
 from verl.evaluation import replay_view
+from verl.evaluation.arguments import OneLineParser
 from verl.evaluation.dump import Dump
 from verl.evaluation.recompute import differences, replay
 from verl.evaluation.reward_options import changes_verifier, with_overrides
@@ -29,7 +29,7 @@ from verl.evaluation.reward_options import changes_verifier, with_overrides
 
 def main(arguments: list[str]) -> int:
     """The command; returns the exit code."""
-    parser = _Parser(prog="python -m verl.evaluation.replay", description=(__doc__ or "").split("\n\n")[0])
+    parser = OneLineParser(prog="python -m verl.evaluation.replay", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("run", type=Path, help="the run folder")
     parser.add_argument("--step", type=int, required=True, help="global step")
     parser.add_argument("--row", type=int, help="number of one row, from 0, to be shown in full")
@@ -69,13 +69,6 @@ def _run(options: argparse.Namespace) -> tuple[str, int]:
     else:
         text = view.table() if options.row is None else view.row(options.row)
     return text, int(any(wrong[number] for number in numbers))
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; --help shows how it is written")
 
 
 @contextlib.contextmanager

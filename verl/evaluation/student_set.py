@@ -18,11 +18,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from verl.classmate import prompts
 from verl.classmate.errors import ConfigError
 from verl.classmate.templates import for_run
+from verl.evaluation import arguments
+from verl.evaluation.arguments import OneLineParser
 from verl.teaching.collected import CollectedTeaching, as_collected
 from verl.teaching.config import TeachingConfig
 from verl.teaching.held_out import forms_of, held_out_hashes
@@ -274,7 +276,7 @@ def _trace_format(text: str | None) -> TraceFormat:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m verl.evaluation.student_set", description=(__doc__ or "").split("\n\n")[0])
+    parser = OneLineParser(prog="python -m verl.evaluation.student_set", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("shards", nargs="+", type=Path, help="run folders, folders of shards, or files")
     parser.add_argument("--mode", required=True, choices=MODES, help="what a row consists of")
     parser.add_argument("--student", required=True, metavar="MODEL", help="that will be trained")
@@ -284,23 +286,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--per_question", type=int, default=1, metavar="N", help="with --pick all: most of them (1)")
     parser.add_argument("--min_gain", type=float, metavar="D", help="lowest gain")
     parser.add_argument("--min_solve_rate", type=float, metavar="W", help="lowest solve rate with the teaching")
-    parser.add_argument("--eval_files", type=_names, default=(), metavar="FILE[,FILE]", help="must not be among them")
+    parser.add_argument(
+        "--eval_files", type=arguments.names, default=(), metavar="FILE[,FILE]", help="must not be among them"
+    )
     parser.add_argument("--leave_out_held_out", action="store_true", help="leaves their questions out instead")
     parser.add_argument("--taught", metavar="NAME", help="whose rows; all: everybody's (the student's own, if any)")
     parser.add_argument("--templates", metavar="FILE", help="YAML with the prompts, if not beside the shards")
     parser.add_argument("--trace_format", metavar="JSON", help="tags of rlt_trace")
     return parser
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(one for one in text.split(",") if one)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; --help shows how it is written")
 
 
 if __name__ == "__main__":

@@ -20,9 +20,11 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import TextIO
 
 from verl.classmate.errors import ClassmateEngineError, ConfigError
+from verl.evaluation import arguments
+from verl.evaluation.arguments import OneLineParser
 from verl.evaluation.teaching.evaluation import evaluate_teacher
 from verl.evaluation.teaching.exam import Numbers
 from verl.evaluation.teaching.options import CONTROLS, DECODINGS, Options
@@ -56,25 +58,33 @@ def main(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m verl.evaluation.teaching", description=(__doc__ or "").split("\n\n")[0])
+    parser = OneLineParser(prog="python -m verl.evaluation.teaching", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("given", nargs="*", metavar="[RUN] key=value", help="a run folder; overrides as in training")
     who = parser.add_argument_group("who and what; with a run, what replaces the run's own")
     who.add_argument("--teacher", help="path or hub name; with a run: its last checkpoint")
-    who.add_argument("--step", type=_count, help="another checkpoint of the run")
+    who.add_argument("--step", type=arguments.count, help="another checkpoint of the run")
     who.add_argument("--untrained", help="what the teacher was trained from; with a run: what it started from")
-    who.add_argument("--students", type=_names, metavar="PATH[,PATH]", help="students that it was trained with")
-    who.add_argument("--unseen", type=_names, metavar="PATH[,PATH]", help="students that it was not trained with")
-    who.add_argument("--data", type=_names, metavar="FILE[,FILE]", help="questions; with a run: its validation files")
-    who.add_argument("--train_data", type=_names, metavar="FILE[,FILE]", help="questions to search fixed advice on")
+    who.add_argument(
+        "--students", type=arguments.names, metavar="PATH[,PATH]", help="students that it was trained with"
+    )
+    who.add_argument(
+        "--unseen", type=arguments.names, metavar="PATH[,PATH]", help="students that it was not trained with"
+    )
+    who.add_argument(
+        "--data", type=arguments.names, metavar="FILE[,FILE]", help="questions; with a run: its validation files"
+    )
+    who.add_argument(
+        "--train_data", type=arguments.names, metavar="FILE[,FILE]", help="questions to search fixed advice on"
+    )
     who.add_argument("--templates", metavar="FILE", help="YAML with the prompts")
     who.add_argument(
         "--engine", choices=("hf", "vllm", "openai"), help="of all models; else as run and machine have it"
     )
     who.add_argument("--servers", metavar="FILE", help="with openai: the file that names the models' servers")
     how = parser.add_argument_group("how")
-    how.add_argument("--items", type=_count, help="most questions (all)")
-    how.add_argument("--baseline_samples", type=_count, default=16, help="answers without advice, M_e (16)")
-    how.add_argument("--guided_samples", type=_count, default=4, help="answers with advice, N_e (4)")
+    how.add_argument("--items", type=arguments.count, help="most questions (all)")
+    how.add_argument("--baseline_samples", type=arguments.count, default=16, help="answers without advice, M_e (16)")
+    how.add_argument("--guided_samples", type=arguments.count, default=4, help="answers with advice, N_e (4)")
     how.add_argument("--seeds", type=_seeds, default=(0,), metavar="A[,B]", help="of sampled settings (0)")
     how.add_argument("--decoding", type=_listed(DECODINGS), default=DECODINGS, help="sampled, greedy or both (both)")
     how.add_argument(
@@ -88,11 +98,15 @@ def _parser() -> argparse.ArgumentParser:
     than.add_argument("--controls", type=_listed(CONTROLS, none=True), help=f"of {','.join(CONTROLS)}; none: with none")
     than.add_argument("--reveal", default=REVEAL, help=f"what the one who tells the answer says ({REVEAL!r})")
     than.add_argument("--candidates", metavar="FILE", help="fixed advice of your own, one in each line")
-    than.add_argument("--fixed_candidates", type=_count, default=16, help="teachings that are tried as such (16)")
-    than.add_argument("--search_items", type=_count, default=48, help="training questions that they are tried on (48)")
-    than.add_argument("--search_samples", type=_count, default=2, help="answers to each of them (2)")
+    than.add_argument(
+        "--fixed_candidates", type=arguments.count, default=16, help="teachings that are tried as such (16)"
+    )
+    than.add_argument(
+        "--search_items", type=arguments.count, default=48, help="training questions that they are tried on (48)"
+    )
+    than.add_argument("--search_samples", type=arguments.count, default=2, help="answers to each of them (2)")
     than.add_argument("--offtask", metavar="FILE", help="questions that the teacher answers itself")
-    than.add_argument("--offtask_items", type=_count, help="most of them (all)")
+    than.add_argument("--offtask_items", type=arguments.count, help="most of them (all)")
     return parser
 
 
@@ -145,26 +159,6 @@ def _options(given: argparse.Namespace, source: Source) -> Options:
         offtask_items=given.offtask_items,
         engine=given.engine,
     )
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; --help shows how it is written")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 or more")
-    return int(text)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not names:
-        raise argparse.ArgumentTypeError("nothing is named")
-    return names
 
 
 def _seeds(text: str) -> tuple[int, ...]:

@@ -1,0 +1,41 @@
+"""What the commands of this folder have in common: a parser whose errors are one line, and values of options.
+
+>>> parser = OneLineParser(prog="python -m verl.evaluation.replay")
+>>> parser.add_argument("--variations", type=count, default=1)
+"""
+
+import argparse
+from typing import NoReturn
+
+from verl.classmate.errors import ConfigError
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises ConfigError instead of ending the process."""
+        raise ConfigError(f"{message}; --help shows how it is written")
+
+
+def names(text: str) -> tuple[str, ...]:
+    """A list, separated by commas."""
+    found = tuple(one.strip() for one in text.split(",") if one.strip())
+    if not found:
+        raise argparse.ArgumentTypeError("nothing is named")
+    return found
+
+
+def temperatures(text: str) -> tuple[float, ...]:
+    """A list of one or more temperatures."""
+    found = tuple(float(one) for one in names(text))
+    if min(found) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of temperatures")
+    return found
+
+
+def count(text: str) -> int:
+    """A whole number, 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 or more")
+    return int(text)
