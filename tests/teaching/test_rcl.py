@@ -160,6 +160,10 @@ def test_leaks() -> None:
     none = TeachingRewardConfig(preset="rcl", leak=LeakConfig(mode="zero_gain"))
     assert reward(0, 1, **told, config=none).reward == 0.0
     assert reward(1, 1, **told, config=none).reward == 0.75
+    both = TeachingRewardConfig(leak=LeakConfig(mode="zero_gain"), leak_penalty=0.25)
+    assert reward(0, 1, **told, config=both).reward == -0.25
+    assert reward(1, 0, **told, config=both).reward == -2.0, "within r_min"
+    assert reward(0, 1, length=100, config=both).reward == 1.5
 
 
 def test_a_leak_is_no_insurance_against_harm() -> None:

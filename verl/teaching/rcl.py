@@ -150,7 +150,7 @@ def _terms(row: TaughtRow, effect: Effect, config: TeachingRewardConfig) -> RclT
         else:
             saved = _saved(row.base, row.taught)
             efficiency = shape.efficiency_weight * saved * (effect.base + improvement)
-    penalized = row.shown_leak and config.leak.mode == "penalize"
+    penalized = row.shown_leak and config.leak.mode != "report"
     return RclTerms(
         improvement=improvement,
         degradation=degradation,

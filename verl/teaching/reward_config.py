@@ -75,7 +75,7 @@ class LeakConfig:
 
     mode: Literal["report", "penalize", "zero_gain"] = "report"
     """report: nothing, it is counted. penalize: takes off leak_penalty. zero_gain: what the student gains does not
-    count; what it loses still does."""
+    count, what it loses still does, and leak_penalty is taken off too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +213,7 @@ class TeachingRewardConfig:
     format_penalty: float = field(default=0.5, metadata={"at_least": 0})
     """Taken off where the visible tag is missing, not closed or malformed, and where the advice is over its cap."""
     leak_penalty: float = field(default=0.0, metadata={"at_least": 0})
-    """Taken off where the advice gives the answer away, with leak.mode=penalize."""
+    """Taken off where the advice gives the answer away, with leak.mode=penalize or zero_gain."""
     leak: LeakConfig = field(default_factory=LeakConfig)
     """What is done about advice that gives the answer away."""
     r_min: float = -2.0
@@ -250,8 +250,9 @@ class TeachingRewardConfig:
             f"{where}: penalize takes off {TEACHING_REWARD_NODE}.leak_penalty, which is 0; write leak_penalty=0.5",
         )
         require(
-            mode == "penalize" or self.leak_penalty == 0,
-            f"{TEACHING_REWARD_NODE}.leak_penalty: leak.mode={mode} does not take it off; write leak.mode=penalize",
+            mode != "report" or self.leak_penalty == 0,
+            f"{TEACHING_REWARD_NODE}.leak_penalty: leak.mode={mode} does not take it off; write leak.mode=penalize, or "
+            "zero_gain",
         )
 
     @property
