@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl.evaluation.study import __main__ as command
+from verl.evaluation.study.command import seeds_of
 from verl.evaluation.study.presets import STUDIES
 from verl.evaluation.study.results import load_results
 
@@ -55,9 +56,9 @@ def test_a_mistake_is_told_in_one_line(typed: str, said: str, tmp_path: Path, mo
 
 @given(seeds=st.lists(st.integers(0, 99), min_size=1, max_size=5, unique=True))
 def test_seeds_are_listed_or_a_range(seeds: list[int]) -> None:
-    assert command.seeds_of(",".join(map(str, seeds))) == tuple(seeds)
+    assert seeds_of(",".join(map(str, seeds))) == tuple(seeds)
     first = seeds[0]
-    assert command.seeds_of(f"{first}-{first + 3},{first}") == tuple(range(first, first + 4))
+    assert seeds_of(f"{first}-{first + 3},{first}") == tuple(range(first, first + 4))
 
 
 def test_the_list_shows_what_could_be_typed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,6 +128,13 @@ def options_of(spec: TeachingWorldSpec) -> dict[str, Any]:
     return {**{name: getattr(spec, name) for name in names}, **dataclasses.asdict(spec.mix), **steps}
 
 
+def keys_of(spec: TeachingWorldSpec) -> dict[str, str]:
+    """Hash of what each part of a world with a warm teacher follows from, whether it stands or not."""
+    parts = {one.name: _student_part(Path(), one, spec.measured) for one in spec.students}
+    parts[TEACHER_WARM] = _teacher_part(Path(), spec, TEACHER_WARM, spec.warm_steps)
+    return {"rows": _rows_key(spec), **{name: part.key for name, part in parts.items()}}
+
+
 def _claim(folder: Path, spec: TeachingWorldSpec) -> None:
     """Makes the folder and marks it as this world's."""
     mark = {"builder": BUILDER, **options_of(spec)}

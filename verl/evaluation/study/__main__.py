@@ -8,23 +8,14 @@ import contextlib
 import dataclasses
 import os
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from filelock import FileLock, Timeout
-
+from verl.evaluation.study.command import StudyParser, alone, carry_out, check_writable, no_such, seeds_of
 from verl.evaluation.study.presets import STUDIES
 from verl.evaluation.study.spec import MODULES, Study
 
 OUTPUT_DIR, RESULTS_DIR = Path("outputs/study"), Path("docs/claim")
-
-MOST_SEEDS = 1000
-"""In one range; more are a slip of the hand."""
-LARGEST_SEED = 2**31 - 1
-"""What every library takes."""
 
 _DESCRIPTION = """\
 Trains every arm of a study with every seed, measures what came out, and writes a small result file for each run. What
@@ -65,14 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output_dir = options.output_dir.expanduser().resolve()
     # What is tried out is not for the page.
     results_dir = options.results_dir or (RESULTS_DIR if is_preset else output_dir / "results")
-    with _alone(output_dir / study.name):
+    with alone(output_dir / study.name):
         if options.through_ray is None:
-            _check_writable(results_dir.expanduser().resolve() / study.name)
+            check_writable(results_dir.expanduser().resolve() / study.name)
         return _work(study, output_dir, results_dir.expanduser().resolve(), options)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = StudyParser(
         prog="python -m verl.evaluation.study",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -99,11 +90,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; --help shows how it is written")
-
-
 def chosen_study(options: argparse.Namespace) -> Study:
     """The study that the options ask for.
 
@@ -112,7 +98,7 @@ def chosen_study(options: argparse.Namespace) -> Study:
     """
     study = STUDIES.get(options.name)
     if study is None:
-        raise ValueError(_no_such("study", options.name, [*STUDIES, "report"]))
+        raise ValueError(no_such("study", options.name, [*STUDIES, "report"]))
     if options.short:
         study = study.short()
     if options.steps is not None:
@@ -135,35 +121,9 @@ def chosen_study(options: argparse.Namespace) -> Study:
             )
         for name in names:
             if name not in known:
-                raise ValueError(_no_such("arm", name, known))
+                raise ValueError(no_such("arm", name, known))
         study = study.of_arms(names)
     return study
-
-
-def seeds_of(text: str) -> tuple[int, ...]:
-    """`11,12` or `11-14`, in any mixture.
-
-    Raises:
-        ValueError: anything else.
-    """
-    found: list[int] = []
-    for piece in text.replace(" ", ",").split(","):
-        first, dash, last = piece.partition("-")
-        if not piece.isascii() or not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ValueError(f"--seeds {text}: write for instance 11,12 or 11-14")
-        if max(len(first), len(last)) > len(str(LARGEST_SEED)) or int(last or first) > LARGEST_SEED:
-            raise ValueError(f"--seeds {text}: a seed is at most {LARGEST_SEED}")
-        if int(last or first) - int(first) >= MOST_SEEDS:
-            raise ValueError(f"--seeds {text}: these are more than {MOST_SEEDS}; write fewer")
-        found += range(int(first), int(last or first) + 1)
-    if not found:
-        raise ValueError(f"--seeds {text}: names no seed; write the lower one first")
-    return tuple(dict.fromkeys(found))
-
-
-def _no_such(kind: str, name: str, known: Sequence[str]) -> str:
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"no {kind} {name}; " + (f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}")
 
 
 def listing() -> str:
@@ -182,43 +142,16 @@ def listing() -> str:
     return "\n".join(lines).rstrip()
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One command at a time works in a study's folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / ".lock", timeout=0):
-            yield
-    except Timeout:
-        raise ValueError(f"{folder} is in use by another command; wait for it, or name another --output_dir") from None
-
-
-def _check_writable(folder: Path) -> None:
-    """Says at once what would else be found out when the first run has been trained."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        pass
-
-
 def _work(study: Study, output_dir: Path, results_dir: Path, options: argparse.Namespace) -> int:
     from verl.evaluation.study.compare import told_differences
     from verl.evaluation.study.runs import PAIR, Places, plan_of
-    from verl.evaluation.study.work import do_all
 
     places = Places(study=study, output_dir=output_dir, results_dir=results_dir)
     through_ray = options.through_ray is not None
     plan = plan_of(places, jobs=options.jobs, kinds=PAIR if through_ray else ("study",))
-    print(f"{study.name}: {len(plan.runs)} runs, {plan.there} there; runs in {places.folder}")
-    if plan.stale:
-        print(f"stale, made again: {'; '.join(plan.stale)}")
-    try:
-        failed = do_all(plan.tasks, jobs=options.jobs, title=study.name)
-    except KeyboardInterrupt:
-        print("error: stopped; the same command goes on with what is left", file=sys.stderr)
-        return 130
-    if failed:
-        print(f"error: {len(failed)} failed; the same command tries them again", file=sys.stderr)
-        return 1
+    code = carry_out(plan, title=study.name, folder=places.folder, jobs=options.jobs)
+    if code:
+        return code
     if through_ray:
         return told_differences(plan.runs)
     print(f"results in {results_dir / study.name}")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from verl.evaluation.study import figures, tables
 from verl.evaluation.study.presets import STUDIES
@@ -94,7 +95,7 @@ class Report:
         if not summary.runs:
             return ["No run yet."]
         drawn = {figure.name: figure for figure in figures.FIGURES if figure.has_data(summary)}
-        parts = [_made(summary)]
+        parts = [made_of(summary)]
         if "unseen" in drawn:
             parts.append(drawn["unseen"].link(summary, figures_at))
         parts += [tables.arms_table(summary), tables.differences_table(summary)]
@@ -114,38 +115,64 @@ class Report:
         return parts
 
 
-def write_report(results_dir: Path, studies: Mapping[str, Study] = STUDIES) -> list[Path]:
-    """Replaces what stands between the marks of a page, draws the figures, and says what was written.
+class PageReport(Protocol):
+    """What a page's results are made of."""
 
-    A figure that shows what the files give already is left as it is.
+    def text(self, figures_at: str) -> str:
+        """The part of the page, without its marks; `figures_at` is the figures' folder as the page links to it."""
+
+    def stale_figures(self, folder: Path) -> Mapping[Path, tuple[figures.StudyFigure, Summary]]:
+        """The figures in `folder` that are missing or show something else, and what each is drawn from."""
+
+
+def write_report(results_dir: Path, studies: Mapping[str, Study] = STUDIES) -> list[Path]:
+    """Makes the page of studies of classmates; see `write_page`.
 
     Args:
-        results_dir: folder of all studies' results; holds `predictions.yaml` and gets the figures. The page lies beside
-            it, under its name with `.md`.
+        results_dir: folder of all studies' results; holds `predictions.yaml`.
         studies: the studies' arms and seeds.
 
     Raises:
         ValueError: the page lacks a mark, or a file is no result or no prediction; in one line.
     """
-    report, page = Report.read(results_dir, studies), _page(results_dir)
+    return write_page(Report.read(results_dir, studies), results_dir)
+
+
+def check_report(results_dir: Path, studies: Mapping[str, Study] = STUDIES) -> list[str]:
+    """What of the page of studies of classmates is out of date; see `check_page`."""
+    return check_page(Report.read(results_dir, studies), results_dir)
+
+
+def write_page(report: PageReport, results_dir: Path) -> list[Path]:
+    """Replaces what stands between the marks of a page, draws the figures, and says what was written.
+
+    A figure that shows what the files give already is left as it is.
+
+    Args:
+        report: of the files.
+        results_dir: folder of the results, which gets the figures. The page lies beside it, under its name with `.md`.
+
+    Raises:
+        ValueError: the page lacks a mark; in one line.
+    """
+    page, text = _page(results_dir), report.text(results_dir.name)
     before, _, after = _split(page)
     stale = report.stale_figures(results_dir)
     for path, (figure, summary) in stale.items():
         figure.draw(summary, path)
     written = list(stale)
-    text = f"{before}{BEGIN}\n{report.text(results_dir.name)}\n{END}{after}"
-    if text != page.read_text():
-        write_atomically(page, text)
+    whole = f"{before}{BEGIN}\n{text}\n{END}{after}"
+    if whole != page.read_text():
+        write_atomically(page, whole)
         written.append(page)
     return written
 
 
-def check_report(results_dir: Path, studies: Mapping[str, Study] = STUDIES) -> list[str]:
-    """What of a page and its figures is not what the files give, a line each; empty if all is. See `write_report`."""
-    report, page = Report.read(results_dir, studies), _page(results_dir)
+def check_page(report: PageReport, results_dir: Path) -> list[str]:
+    """What of a page and its figures is not what the files give, a line each; empty if all is. See `write_page`."""
+    page, due = _page(results_dir), report.text(results_dir.name)
     _, there, _ = _split(page)
     wrong = []
-    due = report.text(results_dir.name)
     if there.strip() != due.strip():
         differ = [one for one in due.splitlines() if one not in there.splitlines()]
         wrong.append(f"{page}: not what the result files give, from {(differ or ['a line too many'])[0][:100]!r} on")
@@ -153,11 +180,16 @@ def check_report(results_dir: Path, studies: Mapping[str, Study] = STUDIES) -> l
 
 
 def _page(results_dir: Path) -> Path:
+    """The page that lies beside a folder of results."""
     return results_dir.with_suffix(".md")
 
 
 def _split(page: Path) -> tuple[str, str, str]:
-    """What stands before, between and after the marks."""
+    """What stands before, between and after the marks.
+
+    Raises:
+        ValueError: the page lacks a mark; in one line.
+    """
     # A line of its own is a mark; a thought in a table may hold the same text.
     marked = re.fullmatch(rf"(.*?^){BEGIN}$(.*?^){END}$(.*)", page.read_text(), re.DOTALL | re.MULTILINE)
     if marked is None:
@@ -166,7 +198,7 @@ def _split(page: Path) -> tuple[str, str, str]:
     return before, between, after
 
 
-def _made(summary: Summary) -> str:
+def made_of(summary: Summary) -> str:
     """How many runs, when, from which code, and which are missing."""
     runs = list(summary.runs.values())
     days = sorted({run.day for run in runs})

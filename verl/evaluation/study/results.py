@@ -168,6 +168,15 @@ def load_results(results_dir: Path, study: str | None = None) -> tuple[RunResult
     return tuple(results)
 
 
+def key_in(file: Path) -> str | None:
+    """The key that a file of ours names; None if it cannot be read."""
+    try:
+        found = json.loads(file.read_text())["key"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return str(found)
+
+
 def _fits(value: Any, hint: Any) -> bool:
     """Whether a field of this type can hold the value; integers are numbers, true and false are not."""
     inner = get_args(hint)

@@ -23,6 +23,7 @@ from typing import Literal
 from verl.data_preprocessing.worlds.build import Part, make_world, parts_of, source_key
 from verl.data_preprocessing.worlds.spec import WorldSpec
 from verl.evaluation.study import measures
+from verl.evaluation.study.results import key_in
 from verl.evaluation.study.spec import MODULES, Arm, Study
 from verl.evaluation.study.work import Task
 from verl.trainer.run.checkpoints import step_folders
@@ -149,7 +150,7 @@ class Run:
 
     def is_trained(self) -> bool:
         """Whether the final policy of this very training is there."""
-        return _key_in(self._mark) == self.training_key and (self.policy.exists() or is_finished(self.folder))
+        return key_in(self._mark) == self.training_key and (self.policy.exists() or is_finished(self.folder))
 
     def prepare(self) -> None:
         """Makes room: what an interrupted training, or another one, has left is removed."""
@@ -196,7 +197,7 @@ def plan_of(places: Places, *, jobs: int, kinds: tuple[Kind, ...] = ("study",)) 
     """
     study = places.study
     runs = [Run(places=places, arm=arm, seed=seed, kind=k) for seed in study.seeds for arm in study.arms for k in kinds]
-    left = [run for run in runs if _key_in(run.result) != run.key]
+    left = [run for run in runs if key_in(run.result) != run.key]
     tasks: list[Task] = []
     waiting: list[Task] = []
     for seed in dict.fromkeys(run.seed for run in left):
@@ -223,7 +224,7 @@ def _world_tasks(places: Places, seed: int, *, jobs: int, is_first: bool) -> lis
             alone="world",
         )
         tasks.append(world)
-    if _key_in(measures.start_file(places.folder, seed)) != start_key(places, seed):
+    if key_in(measures.start_file(places.folder, seed)) != start_key(places, seed):
         start = Task(
             name=f"start, seed {seed}",
             log=places.folder / f"start_seed{seed}.log",
@@ -296,12 +297,3 @@ def measure(run: Run) -> None:
         key=run.key,
         results_dir=run.results_dir,
     )
-
-
-def _key_in(file: Path) -> str | None:
-    """The key that a file of ours names; None if it cannot be read."""
-    try:
-        found = json.loads(file.read_text())["key"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return str(found)

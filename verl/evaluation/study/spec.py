@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from verl.data_preprocessing.worlds.spec import Reader, WorldSpec
+from verl.evaluation.study.summary import PERCENTS
 
 Entry = Literal["baseline", "classmates"]
 """Whether the verifier's reward is all there is, or classmates read."""
@@ -105,6 +106,18 @@ class Study:
     def reader(self, name: str) -> Reader:
         """The reader of a name. Raises KeyError if there is none."""
         return {reader.model.name: reader for reader in self.world.readers}[name]
+
+    def is_measured(self, measure: str) -> bool:
+        """Whether runs have a number of this name: one of `RunResult.numbers`, or a point of a curve."""
+        readers = "|".join(re.escape(one.model.name) for one in self.world.readers)
+        samples = "|".join(map(str, self.learner_samples))
+        possible = [
+            r"(start_)?(accuracy|tokens|unseen|unseen_raw|style_\w+)",
+            rf"(reads|reads_full|alone)_({readers})",
+            rf"curves\.({readers})\.({'|'.join(map(str, PERCENTS))})",
+            rf"classmates|insider_gap|samples_to_learn|learner_({samples})",
+        ]
+        return any(re.fullmatch(one, measure) for one in possible)
 
     def settings_of(self, arm: Arm) -> tuple[str, ...]:
         """All overrides of an arm, but for paths and seeds; where a key comes twice, the arm's wins."""

@@ -91,7 +91,7 @@ def differences_table(summary: Summary) -> str:
         if other is not None:
             cells = [summary.labels[arm], summary.labels[other]]
             for measure in (PRIMARY, "accuracy", "tokens"):
-                cells += _difference_cells(summary.difference(arm, other, measure), DIGITS.get(measure, 2))
+                cells += difference_cells(summary.difference(arm, other, measure), DIGITS.get(measure, 2))
             rows.append(cells)
     head = ["arm", "less"]
     for measure in (PRIMARY, "accuracy", "tokens"):
@@ -116,18 +116,18 @@ def verdicts_table(verdicts: Iterable[Verdict], labels: dict[str, dict[str, str]
     for one in verdicts:
         predicted = one.prediction
         digits = DIGITS.get(predicted.measure, 2)
-        found = _difference_cells(one.difference, digits)
+        found = difference_cells(one.difference, digits)
         names = [f"{labels[predicted.study][arm]} ({arm})" for arm in (predicted.left, predicted.right)]
         measure = predicted.measure
         if predicted.right_measure not in (None, measure):
             measure = f"{measure} less {predicted.right_measure}"
         rows.append(
             [
-                f"**{predicted.name}**: {_one_line(predicted.text)}",
+                f"**{predicted.name}**: {one_line(predicted.text)}",
                 predicted.study,
                 " less ".join(names),
                 f"`{measure}`",
-                _rule(one),
+                rule_of(one),
                 found[0],
                 found[1],
                 cell(one.accuracy.mean, signed=True),
@@ -155,8 +155,8 @@ def _examples(summary: Summary, runs: Sequence[RunResult]) -> str:
     thoughts = [{one[question]: one[after] for one in run.examples} for run in runs]
     rows = []
     for one in runs[-1].examples:
-        afters = [_thought(found[one[question]]) if one[question] in found else NOTHING for found in thoughts]
-        rows.append([_thought(one[question]), _thought(one[before]), *afters])
+        afters = [as_code(found[one[question]]) if one[question] in found else NOTHING for found in thoughts]
+        rows.append([as_code(one[question]), as_code(one[before]), *afters])
     head = ["problem", "before", *(f"after, {summary.labels[run.arm]}" for run in runs)]
     return f"Seed {runs[0].seed}:\n\n" + table(head, rows, left=len(head))
 
@@ -173,13 +173,13 @@ def _means(summary: Summary, measures: Sequence[str], names: Sequence[str]) -> s
     return table(["arm", "seeds", *names], rows)
 
 
-def _difference_cells(difference: PairedDifference, digits: int) -> list[str]:
+def difference_cells(difference: PairedDifference, digits: int) -> list[str]:
     """The difference, and the sign test's p."""
     shown = cell(difference.mean, digits, signed=True)
     return [shown, f"{difference.p:.2g}" if difference.n > 1 else NOTHING]
 
 
-def _rule(verdict: Verdict) -> str:
+def rule_of(verdict: Verdict) -> str:
     """What was predicted, as a formula."""
     one = verdict.prediction
     rule = {
@@ -195,11 +195,12 @@ def _rounded(value: float, digits: int, sign: str = "") -> str:
     return f"{round(value, digits) + 0.0:{sign}.{digits}f}"
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """For a cell."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def _thought(text: str) -> str:
+def as_code(text: str) -> str:
     """A text as it is, each line as code, in one cell."""
     return "<br>".join(map(_code, text.strip().splitlines())) or "(nothing)"
 

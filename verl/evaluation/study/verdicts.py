@@ -26,11 +26,10 @@ study has, its `Study` says (`presets.py`).
         accuracy_within: 0.02
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import yaml
 
@@ -38,14 +37,40 @@ from verl.classmate.errors import ConfigError
 from verl.classmate.typed import parse, require
 from verl.evaluation.study.presets import STUDIES
 from verl.evaluation.study.results import RunResult
-from verl.evaluation.study.spec import Study
 from verl.evaluation.study.statistics import PairedDifference
-from verl.evaluation.study.summary import PERCENTS, PRIMARY, Summary
+from verl.evaluation.study.summary import PRIMARY, Summary
 
 Kind = Literal["exceeds", "does_not_exceed", "within"]
 Outcome = Literal["held", "refuted", "open"]
 ROUNDING = 1e-9
 """Differences of shares that are smaller come from floating point."""
+
+
+class AnyArm(Protocol):
+    """One way to train."""
+
+    @property
+    def name(self) -> str:
+        """In result files."""
+
+    @property
+    def title(self) -> str:
+        """In tables."""
+
+
+class AnyStudy(Protocol):
+    """What a study must tell for verdicts on it."""
+
+    @property
+    def arms(self) -> Sequence[AnyArm]:
+        """In the order of tables."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Those that each arm should have."""
+
+    def is_measured(self, measure: str) -> bool:
+        """Whether its runs have a number of this name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +124,7 @@ class Verdict:
     """Which part of the rule was not met, or what is missing; empty if it held."""
 
 
-def load_predictions(path: Path, studies: Mapping[str, Study] = STUDIES) -> tuple[Prediction, ...]:
+def load_predictions(path: Path, studies: Mapping[str, AnyStudy] = STUDIES) -> tuple[Prediction, ...]:
     """Reads what was predicted; the first of a study is its main one.
 
     Raises:
@@ -119,28 +144,15 @@ def load_predictions(path: Path, studies: Mapping[str, Study] = STUDIES) -> tupl
         require(names.count(one.name) == 1, f"{where}: there are two of this name; rename one")
         require(one.study in studies, f"{where}: {one.study!r} is no study; write one of: {', '.join(studies)}")
         for measure in (one.measure, one.right_measure or one.measure):
-            told = f"{where}: {measure!r} is never measured in {one.study}; see RunResult.numbers for what is"
-            require(is_measured(measure, studies[one.study]), told)
+            told = f"{where}: {measure!r} is never measured in {one.study}; its docstring says what is"
+            require(studies[one.study].is_measured(measure), told)
         arms = [arm.name for arm in studies[one.study].arms]
         for arm in (one.left, one.right):
             require(arm in arms, f"{where}: {arm!r} is no arm of {one.study}; write one of: {', '.join(arms)}")
     return predictions
 
 
-def is_measured(measure: str, study: Study) -> bool:
-    """Whether runs of the study have a number of this name; any style is possible."""
-    readers = "|".join(re.escape(one.model.name) for one in study.world.readers)
-    samples = "|".join(map(str, study.learner_samples))
-    possible = [
-        r"(start_)?(accuracy|tokens|unseen|unseen_raw|style_\w+)",
-        rf"(reads|reads_full|alone)_({readers})",
-        rf"curves\.({readers})\.({'|'.join(map(str, PERCENTS))})",
-        rf"classmates|insider_gap|samples_to_learn|learner_({samples})",
-    ]
-    return any(re.fullmatch(one, measure) for one in possible)
-
-
-def summarise(name: str, results: Iterable[RunResult], studies: Mapping[str, Study] = STUDIES) -> Summary:
+def summarise(name: str, results: Iterable[RunResult], studies: Mapping[str, AnyStudy] = STUDIES) -> Summary:
     """The runs of a study with its arms and seeds; of a study that is not among `studies`, those that were run.
 
     Raises:
