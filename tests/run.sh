@@ -12,4 +12,5 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 # Native libraries can crash while Python ends. Without this nothing would say where.
 export PYTHONFAULTHANDLER=1
 # Two processes of pytest: one runs the trainings, one after the other; the second runs the rest (tests/conftest.py).
-exec "$python" -m pytest -q -n 2 -m "not long" "$@"
+# The slowest are named at the end: the whole must stay under 30 minutes.
+exec "$python" -m pytest -q -n 2 --durations=25 -m "not long" "$@"

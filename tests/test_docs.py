@@ -33,6 +33,10 @@ CLAIMS = {
     r"python -m verl\.evaluation\.teaching .*": [
         "tests/evaluation/teaching/test_real_models.py::test_the_last_checkpoint_of_a_run_is_evaluated"
     ],
+    r"python -m verl\.evaluation\.teaching_study .*": [
+        "tests/e2e/test_teaching_study.py::test_the_short_form_ends_with_results",
+        "tests/evaluation/teaching_study/test_report.py::test_a_page_says_what_the_files_say",
+    ],
     r"python -m verl\.evaluation\.student_set .*": [
         "tests/evaluation/test_student_set.py::test_upstreams_dataset_reads_it_whole"
     ],

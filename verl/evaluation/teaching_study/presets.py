@@ -36,9 +36,20 @@ def _penalty(penalty: float, *controls: str) -> Arm:
     )
 
 
-def _leak(name: str, title: str, mode: str, penalty: float | None = None) -> Arm:
+def _leak(name: str, title: str, mode: str, penalty: float | None = None, *more: str) -> Arm:
     taken_off = () if penalty is None else (f"{_REWARD}.leak_penalty={penalty:g}",)
-    return Arm(name=name, title=title, overrides=(f"{_REWARD}.leak.mode={mode}", *taken_off))
+    return Arm(name=name, title=title, overrides=(f"{_REWARD}.leak.mode={mode}", *taken_off, *more))
+
+
+def _milder(harm: float) -> Arm:
+    """Tells cost 0.2 and gain nothing; harm costs less than by default."""
+    return _leak(
+        f"zero_gain_harm_{harm:g}".replace(".", ""),
+        f"zero_gain, leak_penalty=0.2, degradation_penalty={harm:g}",
+        "zero_gain",
+        0.2,
+        f"{_REWARD}.degradation_penalty={harm:g}",
+    )
 
 
 _ADAPTIVE = TeachingStudy(
@@ -54,9 +65,9 @@ _ADAPTIVE = TeachingStudy(
 
 _LEAKS = TeachingStudy(
     name="leaks",
-    # A teacher who often tells the answer, and adds well enough that it is right.
+    # A teacher who mostly tells the answer, adds well enough that it is right, and seldom gives advice that fits.
     world=TeachingWorldSpec(
-        mix=Mix(fitting=0.2, nothing=0.1, anything=0.2, tells=0.5, right_share=1.0), warm_steps=1500
+        mix=Mix(fitting=0.04, nothing=0.16, anything=0.2, tells=0.6, right_share=1.0), warm_steps=1500
     ),
     students=TRAINED_WITH,
     arms=(
@@ -70,8 +81,10 @@ _LEAKS = TeachingStudy(
         _leak("penalty_1", "leak_penalty=1", "penalize", 1),
         _leak("zero_gain", "zero_gain", "zero_gain"),
         _leak("zero_gain_02", "zero_gain, leak_penalty=0.2", "zero_gain", 0.2),
+        _milder(1),
+        _milder(0.5),
     ),
-    seeds=SEEDS,
+    seeds=SEEDS[:3],
     steps=STEPS,
     items=128,
     settings=_SETTINGS,

@@ -113,7 +113,7 @@ def _study(summary: Summary, figures_at: str) -> list[str]:
     drawn = [figure.link(summary, figures_at) for figure in FIGURES if figure.has_data(summary)]
     parts = [made_of(summary), *drawn]
     if has_tutors(summary):
-        parts += ["Gain in the share solved (APG):", _gains(summary), "Harm, abstention and length:", _harm(summary)]
+        parts += ["Gain in the share solved (APG):", _gains(summary), _HARM, _harm(summary)]
     if has_leaks(summary):
         parts += [_LEAKS, _leaks(summary)]
     return [*parts, _examples(summary)]
@@ -136,7 +136,7 @@ def _harm(summary: Summary) -> str:
     """What a teacher does to those who were right, how often it says nothing, and how long its advice is."""
     measures = {"harm": "right to wrong (1 - NDR_c)", "empty": "empty advice", "length": "tokens, in the teacher's"}
     tutors = [(f"teacher, {summary.labels[arm]}", arm, "teacher") for arm in summary.arms]
-    tutors.insert(0, (TUTORS["untrained"], summary.arms[0], "untrained"))
+    tutors = [*((TUTORS[tutor], summary.arms[0], tutor) for tutor in ("null", "untrained")), *tutors]
     rows = []
     for name in students_of(summary):
         for label, arm, tutor in tutors:
@@ -148,6 +148,10 @@ def _harm(summary: Summary) -> str:
     return table(["student", "advice of", *measures.values()], rows, left=2)
 
 
+_HARM = (
+    "Harm, abstention and length. A student that is right in a part of its answers loses some of them by chance "
+    "alone, when it is asked again: harm is to be read beside nobody's."
+)
 _LEAKS = (
     "All students together. *Clean gain*: the gain that comes of advice which does not give the answer away, over all "
     "questions. *Strong, right to wrong*: 1 - NDR_c of the strong student."
