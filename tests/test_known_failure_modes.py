@@ -1,7 +1,8 @@
 """What went wrong in the code that this project replaces, and the tests which show that it cannot happen here.
 
-A test that guards against a failure mode stands in the file of what it is about, or below, and names the mode in its
-marker: `@pytest.mark.guards("empty text scored")`.
+A test that guards against a failure mode stands in the file of what it is about, in `test_sources.py`, or below, and
+names the mode in its marker: `@pytest.mark.guards("empty text scored")`. Tests of what teachers were specified to show
+name its number in the same way: `@pytest.mark.acceptance("T1")`.
 """
 
 import ast
@@ -75,18 +76,6 @@ FAILURE_MODES = (
     "order-dependent RNG",
     "hint naming a missing option",
     "substring verifier dispatch",
-    "substring match, which an empty answer passes",
-    "box cut at the first brace",
-    "answers rounded to two decimals",
-    "thousands, fractions and percent not normalised",
-    "a pattern copied from one test item",
-    "missing tag forwarding private analysis",
-    "missing tag as IndexError",
-    "templates and extractor disagreeing on tags",
-    "delimiter inside data",
-    "None template crash",
-    "baseline resampled per rollout",
-    "evaluation without student or baseline",
     "numbers in prose or a lone A parsed as answers",
     "valid zeros dropped from binary metrics",
     "hard-coded hosts, paths and organisations",
@@ -96,43 +85,108 @@ FAILURE_MODES = (
     "config strings evaluated",
     "breakpoints and bare excepts",
     "verifier called again after it failed",
-    # Of teachers.
+    # Of teachers: who reads what, and whose weights it is.
+    "bare question as the prompt of what the teacher's template gave",
+    "rollouts from initial weights for the whole run",
+    "teacher prompts sent to student servers",
+    "teacher weights broadcast to students",
+    "probe and baseline resampled per rollout",
+    "SFT format unlike RL format",
+    "prompts without chat template, or templated twice",
+    "student text decoded with the teacher's tokenizer",
+    # Of teachers: what it is worth.
     "degradation worth 0 with a dead multiplier",
+    "missing tag forwarding private analysis",
+    "substring match, which an empty answer passes",
     "list shorter than the batch",
     "efficiency on extracted answers",
     "NaN replaced with the wrong sign",
+    "judge given the teacher's text as the student's answer",
     "rank-local metrics",
     "a documented metric that does not exist",
     "reward parameters unused",
+    "templates and extractor disagreeing on tags",
+    # Of teachers: answers.
+    "box cut at the first brace",
+    "answers rounded to two decimals",
+    "thousands, fractions and percent not normalised",
+    "a pattern copied from one test item",
+    # Of teachers: log-likelihoods.
     "empty mask reduced to the largest float",
+    "retry rebuilt from regex-escaped tags",
     "tokens that do not match end the run",
+    "log-softmax in bfloat16",
+    "dense log-probs of a whole sequence",
     "quadratic search for token lists",
+    # Of teachers: data.
+    "documented column not the one read",
+    "missing tag as IndexError",
+    "unknown format silently custom",
+    "delimiter inside data",
+    # Of teachers: configs and launch.
+    "dead keys",
+    "_target_ in the wrong module",
+    "None template crash",
+    "a local import shadowing a module",
+    "evaluation raising",
+    "set for dict in an update",
+    "server generation not implemented in the shipped mode",
+    "killing every process on the GPUs",
+    "editing the run YAML",
+    "fixed 120 s readiness",
+    "version strings compared as text",
+    "blocking call in an async endpoint",
+    "unauthenticated wildcard bind",
+    "one server meaning zero students",
+    "documentation swapping the two GPU numbers",
+    "evaluation without student or baseline",
 )
 """What went wrong, by the names under which `@pytest.mark.guards(...)` stands on tests."""
+
+ACCEPTANCE = {
+    "T1": "prompt ids are the ids sent, and recomputed log-probs those of the rollout",
+    "T2": "a group shares probe and baseline; students are isolated",
+    "T3": "a step moves the teacher and no student",
+    "T4": "the reward's case table, continuous example, clamp, NaN, empty, missing tag",
+    "T5": "normalisation by deviation, and phantom advantages",
+    "T6": "the RLT reward, and a scorer that agrees with plain forward passes, for one tokenizer and for two",
+    "T7": "a corpus of answers to extract: braces, fractions, percents, thousands, tags of every kind",
+    "T8": "stored baselines: found after a restart, and no longer after a change",
+    "T9": "documented commands compose to the expected keys, and no config file changes",
+    "T10": "the launcher signals its own children only",
+    "T11": "with a scripted student a small teacher helps the weak and spares the strong",
+    "T12": "the evaluation's numbers are those worked out by hand",
+    "T13": "failed student calls are left out and counted",
+}
+"""What adaptive teaching was specified to show."""
 
 
 def sources() -> list[tuple[Path, ast.Module]]:
     return [(path, ast.parse(path.read_text())) for path in sorted((ROOT / "verl").rglob("*.py"))]
 
 
-def guarded() -> dict[str, list[str]]:
-    """The tests of each mode that a marker names."""
+def marked(marker: str) -> dict[str, list[str]]:
+    """The tests of each thing that a marker names."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                for mode in _guards(node):
-                    found.setdefault(mode, []).append(f"{path.relative_to(ROOT)}::{node.name}")
+                for named in _named(node, marker):
+                    found.setdefault(named, []).append(f"{path.relative_to(ROOT)}::{node.name}")
     return found
 
 
-def _guards(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+def _named(function: ast.FunctionDef | ast.AsyncFunctionDef, marker: str) -> list[str]:
     marks = [mark for mark in function.decorator_list if isinstance(mark, ast.Call)]
-    return [ast.literal_eval(mark.args[0]) for mark in marks if ast.unparse(mark.func) == "pytest.mark.guards"]
+    return [ast.literal_eval(mark.args[0]) for mark in marks if ast.unparse(mark.func) == f"pytest.mark.{marker}"]
 
 
 def test_every_failure_mode_has_a_test_that_guards_it() -> None:
-    assert sorted(guarded()) == sorted(FAILURE_MODES)
+    assert sorted(marked("guards")) == sorted(FAILURE_MODES)
+
+
+def test_every_acceptance_test_of_teachers_is_there() -> None:
+    assert sorted(marked("acceptance")) == sorted(ACCEPTANCE)
 
 
 @pytest.mark.guards("statistics per micro-batch")

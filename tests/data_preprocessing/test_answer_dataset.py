@@ -50,6 +50,7 @@ def test_a_teacher_who_explains_learns_the_explanation_alone(tokenizer, tmp_path
     assert written == f"{FORM.rest(str(traced.trace))}<|im_end|>"
 
 
+@pytest.mark.guards("SFT format unlike RL format")
 def test_the_given_ids_are_those_of_the_prompt_in_rl(tokenizer, tmp_path: Path) -> None:
     from verl.teaching.chat_ids import given_turn
 

@@ -1,6 +1,7 @@
 """Rows for teachers and students by the command: real samples in both forms, and mistakes told in one line."""
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.data_preprocessing.hub import hub
 from verl.data_preprocessing import teaching_rows
 from verl.data_preprocessing.common import read_manifest, run_command
+from verl.data_preprocessing.reasoning_traces import Columns, data_config
 from verl.data_preprocessing.teaching_rows import main
 from verl.teaching.templates import Templates
 
@@ -153,6 +155,28 @@ def test_blank_cells_are_left_out_with_a_count(tmp_path: Path, capsys) -> None:
     assert "30 in all: no reasoning trace" in told.err
     assert "32 broken" in told.out
     assert read_manifest(tmp_path / "out")["left_out"]["broken"] == 32
+
+
+@pytest.mark.guards("documented column not the one read")
+def test_the_documented_columns_are_those_that_are_read() -> None:
+    """Each name of the page's table in its turn, first of those that a record has."""
+    page = (Path(__file__).parents[2] / "docs" / "teaching_data.md").read_text()
+    table = page.partition("### Columns")[2].partition("### Formats")[0]
+    cells = [[re.findall(r"`(\w+)`", cell) for cell in line.split("|")[1:3]] for line in table.splitlines()]
+    documented = {line[0][0]: (*line[0], *line[1]) for line in cells if line and line[0]}
+    columns = Columns()
+    assert documented == {
+        "question": columns.question,
+        "solution": columns.solution,
+        "reasoning_trace": columns.trace,
+        "ground_truth": columns.ground_truth,
+        "student_approach": (*columns.approach, *columns.diagnosis, *columns.teaching),
+    }
+    others = {"question": {"solution": "2"}, "solution": {"question": "?"}}
+    for field, other in others.items():
+        for i, name in enumerate(documented[field]):
+            record = {**other, **{later: f"by {later}" for later in documented[field][i:]}}
+            assert getattr(data_config("custom").read(record), field) == f"by {name}"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@
 
 import random
 from pathlib import Path
-from typing import Any
 
+from tests.e2e.taught_models import Shown, teach
 from tests.evaluation.teaching.scripted import TEMPLATES, row
 from tests.evaluation.teaching.test_real_models import make_world
 from verl.teaching.templates import Templates
@@ -27,7 +27,7 @@ LONGEST = 56
 def make_teacher_world(folder: Path) -> list[str]:
     """Models and files in a folder; the overrides that name them, all but the run's folder."""
     named = [one for one in make_world(folder) if not one.startswith("trainer.default_local_dir")]
-    _teach(folder / "policy")
+    teach(folder / "policy", _shown, steps=150)
     return [
         *named,
         f"data.max_response_length={LONGEST}",
@@ -40,31 +40,11 @@ def make_teacher_world(folder: Path) -> list[str]:
     ]
 
 
-def _teach(folder: Path) -> None:
-    """Some hundred steps on what it is to say behind the end of any prompt."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    torch.manual_seed(0)
-    rng, templates = random.Random(0), Templates.from_mapping(TEMPLATES)
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(150):
-        ids, labels = [], []
-        for _ in range(16):
-            plan = "".join(rng.choice("abcdefghij <>/") for _ in range(6))
-            question = row(rng.randrange(4), "carry", split="train")["prompt"][0]["content"]
-            chat = templates.adaptive(question, plan, teaching_limit=24)
-            text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-            front = tokenizer.encode(text, add_special_tokens=False)
-            said = [*tokenizer.encode(rng.choice(SAID), add_special_tokens=False), tokenizer.eos_token_id]
-            ids.append(torch.tensor(front + said))
-            labels.append(torch.tensor([-100] * len(front) + said))
-        padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id)
-        wanted = torch.nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=-100)
-        loss = model(input_ids=padded, labels=wanted).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    model.save_pretrained(folder)
+def _shown(rng: random.Random) -> Shown:
+    """What it is to say behind the end of any prompt."""
+    templates, shown = Templates.from_mapping(TEMPLATES), []
+    for _ in range(16):
+        plan = "".join(rng.choice("abcdefghij <>/") for _ in range(6))
+        question = row(rng.randrange(4), "carry", split="train")["prompt"][0]["content"]
+        shown.append((templates.adaptive(question, plan, teaching_limit=24), rng.choice(SAID)))
+    return shown

@@ -15,6 +15,7 @@ PLAIN = AnswerRules()
 NUMBERED = AnswerRules(allow_last_number=True)
 
 
+@pytest.mark.acceptance("T7")
 @pytest.mark.parametrize(
     ("text", "answer", "method"),
     [
@@ -104,6 +105,7 @@ def test_what_was_cut_off(text: str, truncated: bool) -> None:
     assert extract_answer(text, RULES, stopped_at_budget=True).truncated
 
 
+@pytest.mark.acceptance("T7")
 @pytest.mark.guards("box cut at the first brace")
 def test_a_box_ends_at_its_own_brace() -> None:
     """`\\boxed{\\frac{1}{2}}` is a half and not `\\frac{1`."""
@@ -132,6 +134,7 @@ def test_whatever_comes_before_changes_no_marked_answer(text: str, before: str) 
     assert anything.text is None or (anything.text.strip() == anything.text != "")
 
 
+@pytest.mark.acceptance("T7")
 @pytest.mark.guards("thousands, fractions and percent not normalised")
 @pytest.mark.parametrize(
     ("answer", "truth"),

@@ -52,6 +52,8 @@ STORES = """
 """
 
 
+@pytest.mark.acceptance("T2")
+@pytest.mark.acceptance("T8")
 def test_processes_share_a_file_also_after_a_restart(file: Path) -> None:
     """T2 and T8: whoever asks the student, all get what was stored first, and so does a process that comes later."""
     command = [sys.executable, "-c", textwrap.dedent(STORES), str(file)]
@@ -84,6 +86,7 @@ def test_what_is_stored_is_found_as_it_was(file: Path) -> None:
     assert found.solve_rate == 0.5
 
 
+@pytest.mark.acceptance("T8")
 @pytest.mark.parametrize(
     "changed",
     [
@@ -132,7 +135,8 @@ def test_parameters_are_plain(sampling: Mapping[str, Any]) -> None:
         _ = key(sampling=sampling).digest
 
 
-@pytest.mark.guards("baseline resampled per rollout")
+@pytest.mark.acceptance("T2")
+@pytest.mark.guards("probe and baseline resampled per rollout")
 def test_the_first_baseline_stays(file: Path) -> None:
     """T2: all rollouts of a question are compared with one baseline, whoever samples another one meanwhile."""
     one, other = BaselineCache(file), BaselineCache(file)

@@ -41,6 +41,7 @@ FIXTURE = [
 ]
 
 
+@pytest.mark.acceptance("T12")
 def test_the_numbers_of_a_fixture() -> None:
     """T12, worked out by hand."""
     report = evaluate(FIXTURE)
@@ -69,6 +70,7 @@ def test_the_numbers_of_a_fixture() -> None:
     assert report.leak_rate is None
 
 
+@pytest.mark.acceptance("T12")
 def test_the_intervals_of_a_fixture() -> None:
     """T12: Wilson's by hand; the bootstrap's where the outcomes of two items can be counted."""
     report = evaluate(FIXTURE)

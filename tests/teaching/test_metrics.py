@@ -97,6 +97,7 @@ def test_what_is_not_shown_is_no_leak() -> None:
     assert step(solved(0, 1, leak=True), row(0, 1, state=TeachingState.missing, leak=True))["rcl/leak"] == 0.5
 
 
+@pytest.mark.acceptance("T13")
 def test_rows_that_failed_are_counted_and_in_no_mean() -> None:
     lost = [row(0, Outcome.timeout), row(Outcome.engine_error, 1), row(0, math.nan)]
     found, alone = step(solved(0, 1), solved(0, 0), *lost), step(solved(0, 1), solved(0, 0))

@@ -18,6 +18,7 @@ SAVED = 0.25
 """rho of a student that writes 150 tokens with advice and 200 without."""
 
 
+@pytest.mark.acceptance("T4")
 @pytest.mark.guards("degradation worth 0 with a dead multiplier")
 @pytest.mark.parametrize(
     ("base", "guided", "length", "expected"),
@@ -43,6 +44,7 @@ def test_conciseness(length: int, expected: float) -> None:
     assert conciseness(length, 100.0) == pytest.approx(expected, abs=5e-5)
 
 
+@pytest.mark.acceptance("T4")
 def test_continuous_examples() -> None:
     kept = reward(0.625, 1.0, config=PRESETS["rcl"], length=60)
     assert kept.effect is not None
@@ -73,6 +75,7 @@ def test_the_terms_of_a_reward() -> None:
     assert terms.total == 0.875
 
 
+@pytest.mark.acceptance("T4")
 def test_the_clamp() -> None:
     assert reward(0, 1, length=0, config=TeachingRewardConfig(efficiency_weight=3)).reward == 2.0
     harsh = reward(1, 0, config=TeachingRewardConfig(degradation_penalty=5.0))
@@ -83,6 +86,7 @@ def test_the_clamp() -> None:
     assert (reward(0, 1, config=narrow).reward, reward(1, 0, config=narrow).reward) == (0.25, -0.5)
 
 
+@pytest.mark.acceptance("T4")
 @pytest.mark.parametrize("state", [state for state in TeachingState if not state.keeps_contract])
 @pytest.mark.parametrize(("base", "kept"), [(0.0, 0.0), (1.0, 1.0), (0.5, 0.5)])
 def test_a_broken_tag_costs_the_format_penalty(state: TeachingState, base: float, kept: float) -> None:
@@ -110,6 +114,7 @@ def test_brevity_is_the_advices_not_the_answers() -> None:
     assert reward(0.5, 1, tokens=(200, 100), config=online).reward == 1.0
 
 
+@pytest.mark.acceptance("T4")
 @pytest.mark.guards("NaN replaced with the wrong sign")
 @pytest.mark.parametrize(
     ("base", "guided", "outcome"),

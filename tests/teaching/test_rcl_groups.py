@@ -19,6 +19,7 @@ RCL = TeachingRewardConfig(preset="rcl")
 LOST = reward(Outcome.timeout, 1.0)
 
 
+@pytest.mark.acceptance("T5")
 def test_std_normalisation_erases_the_degradation_penalty() -> None:
     """12 answers kept and 4 lost. Divided by the group's deviation, all penalties are the same."""
 
@@ -48,6 +49,7 @@ def test_both_kinds_of_reward_are_normalised_apart() -> None:
     assert found[1.0][1] > 0 > found[1.0][2]
 
 
+@pytest.mark.acceptance("T5")
 def test_the_gate_ends_phantom_advantages() -> None:
     """All answers are kept and lengths differ by a token: as large an advantage as right against wrong."""
     rewards = [reward(1, 1, length=length, config=RCL) for length in (60, 61, 60, 61)]
@@ -93,6 +95,7 @@ def test_gains_that_do_not_count_are_another_outcome() -> None:
     assert gated_advantages(found, rewards, ["q1"] * 2, config) == found
 
 
+@pytest.mark.acceptance("T13")
 def test_rows_that_failed_get_nothing_and_move_nobody() -> None:
     kept = [reward(1, 1, length=length, config=RCL) for length in (10, 20)]
     alone = gated_advantages([0.0, 0.0], kept, ["q1"] * 2, RCL)
@@ -140,7 +143,7 @@ def test_lists_of_different_lengths_are_refused() -> None:
             gated_advantages(values, rewards, groups, README)
 
 
-@pytest.mark.guards("baseline resampled per rollout")
+@pytest.mark.guards("probe and baseline resampled per rollout")
 def test_one_group_has_one_baseline() -> None:
     with pytest.raises(ValueError, match=r"'q1' have the baselines 0\.5 and 0\.625; measure the baseline once"):
         gated_advantages([0.0, 0.0], [reward(0.5, 1), reward(0.625, 1)], ["q1"] * 2, README)

@@ -27,6 +27,7 @@ def value(config: RltConfig = DEFAULT, **more) -> float:
     return found
 
 
+@pytest.mark.acceptance("T6")
 def test_the_worked_example() -> None:
     assert weighted(SOLUTION, ("mean", "min"), (1, 0.01)) == pytest.approx(-0.203)
     assert weighted(DIVERGENCES, ("mean", "max"), (1, 0.01)) == pytest.approx(0.36)

@@ -6,6 +6,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import pytest
 
@@ -93,12 +95,31 @@ def test_writers_at_the_same_time_have_files_of_their_own(tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("part_*.jsonl"))) == 24
 
 
-def test_a_folder_has_one_id(tmp_path: Path) -> None:
+def test_a_folder_has_one_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where all who come look before any has made one."""
+    looked, exists = Barrier(8), Path.exists
+
+    def together(path: Path, **more: Any) -> bool:
+        found = exists(path, **more)
+        if path.name == "ID":
+            looked.wait(60)
+        return found
+
+    monkeypatch.setattr(Path, "exists", together)
     with ThreadPoolExecutor(8) as pool:
-        found = set(pool.map(lambda _: collection_id(tmp_path / "new"), range(16)))
+        found = set(pool.map(lambda _: collection_id(tmp_path / "new"), range(8)))
     assert len(found) == 1
     assert len(found.pop()) == 16
     assert os.listdir(tmp_path / "new") == ["ID"]
+
+
+def test_prompts_are_kept_by_several_at_a_time(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: keep_templates(tmp_path, TEMPLATES), range(16))) == {TEMPLATES.hash}
+    (file,) = tmp_path.iterdir()
+    add(tmp_path, row())
+    assert read_shards([tmp_path]).templates == {TEMPLATES.hash: TEMPLATES}
+    assert file.name == f"templates_{TEMPLATES.hash[:16]}.yaml"
 
 
 def test_the_prompts_stand_beside_the_rows(tmp_path: Path) -> None:

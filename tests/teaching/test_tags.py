@@ -26,6 +26,7 @@ def extracted(raw: str, **options: Any) -> Teaching:
     return extract_teaching(raw, TAGS, **{"count_tokens": words, "max_tokens": 512, "overflow": "penalize", **options})
 
 
+@pytest.mark.acceptance("T7")
 @pytest.mark.parametrize(
     ("raw", "text", "state"),
     [
@@ -169,6 +170,7 @@ def test_tags_can_be_told_apart() -> None:
             TeachingTags(visible_open=other)
 
 
+@pytest.mark.acceptance("T7")
 @pytest.mark.guards("delimiter inside data")
 @settings(deadline=None)
 @given(text=PIECES)

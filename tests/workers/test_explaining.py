@@ -122,6 +122,7 @@ def brute(folder: Path, name: str, segments: list[list[int]], at: float = 1.0) -
     return told
 
 
+@pytest.mark.acceptance("T6")
 @pytest.mark.parametrize(("student", "name"), [(0, "text_bpe"), (1, "byte_bpe")])
 def test_scores_are_those_of_plain_forward_passes(folder: Path, student: int, name: str) -> None:
     pipeline = rlt_pipeline(folder)
@@ -183,6 +184,25 @@ def test_open_explanations_cost_and_empty_ones_get_the_lowest(folder: Path) -> N
         row = explained(pipeline, nothing, student=1)
         assert row.scores.base_reward == -20
         assert row.asked[1].continuations == ()
+
+
+@pytest.mark.guards("retry rebuilt from regex-escaped tags")
+@pytest.mark.parametrize("closed", [True, False])
+def test_marks_and_texts_are_no_patterns(folder: Path, closed: bool) -> None:
+    """What a pattern would read otherwise is found, scored and kept as it was written."""
+    marks = {"teacher_think_open": "<|explain.[a]*|>", "teacher_think_close": "<|end.[a]*|>"}
+    text = "Say (a|b)* \\d+ [7]? $2 + 5 = 7$ <|endX[a]*|> \\<end\\>"
+    pipeline = rlt_pipeline(folder)
+    written = f"{text}\n{marks['teacher_think_close']} more" if closed else text
+    for student in (0, 1):
+        row = explained(pipeline, written, student=student, told=marks)
+        (said,) = row.asked[student].continuations
+        assert (said.outcome, said.text) == (Outcome.ok, text)
+        assert said.token_length == len(pipeline.scorer._encoded(student, text)) + sum(  # type: ignore[union-attr]
+            len(pipeline.scorer._encoded(student, part))  # type: ignore[union-attr]
+            for part in ("\n</think>\n\nThe answer: ", SOLUTION)
+        )
+        assert taught(row).rlt.terms.not_matched == (0 if closed else -1)  # type: ignore[union-attr]
 
 
 def test_a_failing_scorer_is_no_reward(folder: Path) -> None:

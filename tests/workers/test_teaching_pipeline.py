@@ -46,6 +46,7 @@ def test_each_kind_of_advice_gets_its_reward(tmp_path: Path) -> None:
     assert kept.scores.base_reward == pytest.approx(-2.0)
 
 
+@pytest.mark.acceptance("T4")
 @pytest.mark.parametrize("text", [EMPTY, MISSING, "<teaching>never closed", "<teaching>a<teaching>b</teaching>"])
 def test_without_advice_the_student_is_not_asked_again(tmp_path: Path, text: str) -> None:
     pipeline, engines = scripted_pipeline(tmp_path)
@@ -56,6 +57,8 @@ def test_without_advice_the_student_is_not_asked_again(tmp_path: Path, text: str
     assert row_numbers(row)["rcl_w"] == row_numbers(row)["rcl_b"] == 0
 
 
+@pytest.mark.acceptance("T2")
+@pytest.mark.guards("probe and baseline resampled per rollout")
 def test_a_group_shares_one_probe_and_one_baseline(tmp_path: Path) -> None:
     pipeline, engines = scripted_pipeline(tmp_path)
     rows = taught(pipeline, GOOD, BAD, EMPTY, GOOD)
@@ -67,6 +70,7 @@ def test_a_group_shares_one_probe_and_one_baseline(tmp_path: Path) -> None:
     assert {method(row).students[0].lesson.probe.text for row in rows} == {"I take the ones."}
 
 
+@pytest.mark.acceptance("T2")
 def test_students_are_isolated_and_read_their_own_template(tmp_path: Path) -> None:
     pipeline, engines = scripted_pipeline(tmp_path)
     taught(pipeline, GOOD, student=1)
@@ -78,6 +82,7 @@ def test_students_are_isolated_and_read_their_own_template(tmp_path: Path) -> No
     assert guided == own.decode(own.encode(said, add_special_tokens=False))
 
 
+@pytest.mark.acceptance("T8")
 def test_a_stored_baseline_outlives_the_process(tmp_path: Path) -> None:
     first, _ = scripted_pipeline(tmp_path)
     (row,) = taught(first, GOOD)
@@ -92,6 +97,7 @@ def test_a_stored_baseline_outlives_the_process(tmp_path: Path) -> None:
     assert [p for _, p in asked.asked if "advises you" not in p and "Do not carry" not in p], "another sampling"
 
 
+@pytest.mark.acceptance("T13")
 @pytest.mark.parametrize("dead", ["baseline", "guided"])
 def test_a_dead_student_is_no_score_of_zero(tmp_path: Path, dead: str) -> None:
     pipeline, engines = scripted_pipeline(tmp_path)
@@ -147,6 +153,7 @@ def test_an_answer_that_is_never_found_is_wrong_and_counted(tmp_path: Path) -> N
     assert row.scores.main_valid
 
 
+@pytest.mark.acceptance("T7")
 def test_special_tokens_in_advice_do_not_end_the_students_turn(tmp_path: Path) -> None:
     pipeline, engines = scripted_pipeline(tmp_path)
     student = pipeline.students.students[0]
@@ -267,3 +274,33 @@ def test_the_record_holds_everything_of_the_row(tmp_path: Path) -> None:
     rebuilt = method(row)
     assert rebuilt.record() == row.method.record
     assert dataclasses.asdict(rebuilt)["rcl"]["terms"]["improvement"] == 1
+
+
+@pytest.mark.guards("judge given the teacher's text as the student's answer")
+def test_the_students_answer_is_scored_and_not_the_teachers(tmp_path: Path) -> None:
+    """Whatever answers the teacher writes, in the part that is shown or in the other."""
+    pipeline, _ = scripted_pipeline(tmp_path)
+    told = "<thinking><solution>7</solution></thinking><teaching>Just guess. \\boxed{7} #### 7</teaching>"
+    wrong, right = taught(pipeline, told, "<teaching>Mind the carry. \\boxed{3}</teaching>\n<solution>3</solution>")
+    assert [row_numbers(row)["rcl_w"] for row in (wrong, right)] == [0, 1]
+    for row, answer, score in ((wrong, "<solution>3</solution>", 0.0), (right, "<solution>7</solution>", 1.0)):
+        (said,) = row.asked[0].continuations
+        assert (said.text, said.score) == (answer, score)
+    assert row_numbers(wrong)["teaching_leak"] == 1
+
+
+@pytest.mark.guards("student text decoded with the teacher's tokenizer")
+def test_students_are_read_in_their_own_tokens(tmp_path: Path) -> None:
+    """Outline and answers; in the teacher's tokens they would be other texts."""
+    pipeline, engines = scripted_pipeline(tmp_path)
+    said = "The quick brown fox has 2 apples, é 🙂: <solution>7</solution>"
+    engines.says["classmate/1"] = said
+    own, teachers = pipeline.students.students[1].tokenizer, pipeline._tokenizer
+    for text in (said, "I take both columns."):
+        assert teachers.decode(own.encode(text, add_special_tokens=False)) != text
+    (row,) = taught(pipeline, GOOD, student=1)
+    found = method(row).students[0]
+    assert found.lesson.probe.text == "I take both columns."
+    assert found.lesson.base.rate == 1
+    assert [one.text for one in row.asked[1].continuations] == [said]
+    assert found.length == len(own.encode("Mind the carry.", add_special_tokens=False))

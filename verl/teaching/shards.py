@@ -53,7 +53,7 @@ def collection_id(folder: Path) -> str:
     file = folder / ID
     if not file.exists():
         # In one step, so that no start ever reads a half id: who comes second gets the first one's.
-        own = folder / f".{ID}.{os.getpid()}"
+        own = _own_name(file)
         own.write_text(f"{secrets.token_hex(8)}\n")
         with contextlib.suppress(FileExistsError):
             os.link(own, file)
@@ -70,10 +70,15 @@ def keep_templates(folder: Path, templates: Templates) -> str:
             value = getattr(templates, one.name)
             if one.name.endswith("_template"):
                 content[one.name] = {key: text for key, text in vars(value).items() if text is not None}
-        own = folder / f".{file.name}.{os.getpid()}"
+        own = _own_name(file)
         own.write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False), encoding="utf-8")
         own.replace(file)
     return templates.hash
+
+
+def _own_name(file: Path) -> Path:
+    """A name beside a file that nobody else writes to, no thread of this process either."""
+    return file.with_name(f".{file.name}.{secrets.token_hex(8)}")
 
 
 class ShardWriter:

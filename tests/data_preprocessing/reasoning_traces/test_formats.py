@@ -40,6 +40,7 @@ def test_line_breaks_of_windows_are_those_of_unix() -> None:
     assert "\r" not in STRATOS.completion(row)
 
 
+@pytest.mark.guards("missing tag as IndexError")
 @pytest.mark.parametrize("mark", STRATOS.form.marks)
 def test_a_missing_mark_is_one_line_that_names_it(mark: str) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]+$") as error:
@@ -95,6 +96,7 @@ def test_the_delimiter_is_the_datas_unless_the_format_has_one() -> None:
     assert STRATOS.completion(STRATOS.read(stratos(odd))) == odd
 
 
+@pytest.mark.guards("documented column not the one read")
 def test_a_missing_column_names_those_that_are_looked_for() -> None:
     with pytest.raises(ValueError, match=r"no column question \(or prompt, problem\) .*; there are: q, a;"):
         DataConfig().read({"q": "1+1?", "a": "2"})
@@ -140,6 +142,7 @@ def test_lessons_need_no_solution_and_may_say_nothing() -> None:
     assert (row.approach, row.diagnosis, row.teaching, row.solution) == ("ones first", "sound", "", None)
 
 
+@pytest.mark.guards("unknown format silently custom")
 def test_an_unknown_id_lists_those_that_are_known() -> None:
     with pytest.raises(ConfigError, match=r"data\.format=stratos is not known; write one of: .*bespoke_str.*custom"):
         data_config("stratos")

@@ -28,6 +28,7 @@ def test_an_explaining_row_learns_what_follows_the_solution() -> None:
     assert all(mark in system["content"] for mark in FORM.marks)
 
 
+@pytest.mark.guards("SFT format unlike RL format")
 def test_what_rl_gives_a_teacher_is_what_the_warm_up_gave() -> None:
     from verl.data_preprocessing.teaching_rows import rl_row
 
@@ -52,6 +53,7 @@ def test_a_row_that_cannot_be_explained_is_refused(more: dict[str, str | None], 
         sft.explaining_row(TracedRow(**fields), FORM)  # type: ignore[arg-type]
 
 
+@pytest.mark.guards("SFT format unlike RL format")
 def test_an_advising_row_is_asked_what_the_run_asks() -> None:
     templates = Templates()
     row = sft.advising_row(LESSON, templates, teaching_limit=64, student_name="Ada")
@@ -60,6 +62,7 @@ def test_an_advising_row_is_asked_what_the_run_asks() -> None:
     assert row["loss_from"] == 0
 
 
+@pytest.mark.guards("SFT format unlike RL format")
 @pytest.mark.parametrize(
     ("teaching", "state"),
     [

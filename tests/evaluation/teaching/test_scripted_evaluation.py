@@ -44,6 +44,8 @@ def effect(content: dict[str, Any], tutor: str, student: str, decoding: str = "s
     return (numbers["b"], numbers["w"], *(numbers[name]["value"] for name in ("APG", "NDR", "NDR_c")))
 
 
+@pytest.mark.acceptance("T12")
+@pytest.mark.guards("evaluation raising")
 def test_all_numbers_are_those_of_the_scripts(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
     content = taken(scripted)
     for decoding in ("sampled", "greedy"):
@@ -73,6 +75,7 @@ def test_all_numbers_are_those_of_the_scripts(scripted: Scripted, capsys: pytest
     assert "tells the answer" in out
 
 
+@pytest.mark.acceptance("T12")
 def test_efficiency_and_intervals_worked_out_by_hand(scripted: Scripted) -> None:
     """T12, through the command."""
     content = taken(scripted, "--controls", "untrained", "--decoding", "sampled")
@@ -115,6 +118,7 @@ def test_the_best_fixed_advice_is_found_on_training_rows(scripted: Scripted) -> 
     assert {one["item"] for one in content["trials"]} == {f"scripted/{i}" for i in range(4)}
 
 
+@pytest.mark.acceptance("T13")
 def test_a_failing_server_is_counted_and_never_scored(scripted: Scripted) -> None:
     # The weak student's answers about q1 with advice are lost, and all that the teacher would say about q3.
     scripted.fails = lambda model, prompt: (
@@ -138,6 +142,7 @@ def test_a_failing_server_is_counted_and_never_scored(scripted: Scripted) -> Non
     assert any("weak, teacher: 2 of 4 trials are in no number (engine_error 2)" in note for note in content["notes"])
 
 
+@pytest.mark.guards("evaluation raising")
 def test_a_server_that_never_answers_leaves_no_numbers(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
     scripted.fails = lambda model, prompt: model == "weak"
     content = taken(scripted, "--controls", "none", "--decoding", "greedy")

@@ -1,9 +1,14 @@
 """Command lines of the launchers: what is a number, a run file, a setting or a word, and what shows the usage."""
 
+import re
+
 import pytest
 
+from tests.test_structure import ROOT
 from verl.trainer.launchers.__main__ import main
 from verl.trainer.launchers.arguments import BARE_WORDS, Launcher, UsageError, parse
+
+NUMBERS = {"N_VLLM": "first", "N_TRAIN": "second"}
 
 
 def test_words_and_settings_may_stand_anywhere() -> None:
@@ -62,3 +67,17 @@ def test_help_names_every_word(launcher: Launcher, flag: str, capsys: pytest.Cap
     assert shown.err == ""
     for word in (*BARE_WORDS, "--dry-run", "RUN_FILE", "N_VLLM" if launcher == "server" else "N_GPUS"):
         assert word in shown.out
+
+
+@pytest.mark.guards("documentation swapping the two GPU numbers")
+def test_documents_and_help_have_the_numbers_in_their_order(capsys: pytest.CaptureFixture[str]) -> None:
+    request = parse("server", ["1", "3", "x.yaml"])
+    assert (request.server_gpus, request.train_gpus) == (1, 3)
+    main("server", ["--help"])
+    told = [capsys.readouterr().out, (ROOT / "docs" / "teaching.md").read_text()]
+    for text in (*told, (ROOT / "launch_with_server.sh").read_text()):
+        assert 0 < text.index("N_VLLM") < text.index("N_TRAIN")
+    lines = {name: next(line for line in told[1].splitlines() if f"| `{name}`" in line) for name in NUMBERS}
+    assert {name: re.search("first|second", line)[0] for name, line in lines.items()} == NUMBERS  # type: ignore[index]
+    assert "serve" in lines["N_VLLM"]
+    assert "train" in lines["N_TRAIN"]

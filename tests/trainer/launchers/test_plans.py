@@ -35,6 +35,8 @@ def hashes() -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+@pytest.mark.acceptance("T9")
+@pytest.mark.guards("editing the run YAML")
 @pytest.mark.parametrize("command", DOCUMENTED, ids=lambda one: one.split(" learning")[0].removeprefix("./"))
 def test_a_documented_command_has_the_keys_it_says(
     command: str, clean: Path, capsys: pytest.CaptureFixture[str]
@@ -209,6 +211,8 @@ def test_a_mistake_is_one_line(
     assert re.search(says, line := refusal(capsys, *words)), line
 
 
+@pytest.mark.guards("one server meaning zero students")
+@pytest.mark.guards("documentation swapping the two GPU numbers")
 def test_gpus_are_taken_in_the_order_they_are_named(
     clean: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,8 @@ def gone(processes: list[psutil.Process]) -> bool:
     return not psutil.wait_procs(processes, timeout=30)[1]
 
 
+@pytest.mark.acceptance("T10")
+@pytest.mark.guards("killing every process on the GPUs")
 @pytest.mark.parametrize("code", [0, 7])
 def test_the_exit_code_is_the_runs_and_only_own_children_end(
     code: int, tmp_path: Path, bystander: psutil.Process
@@ -64,6 +66,8 @@ def test_a_run_that_a_signal_ended_has_its_code(tmp_path: Path) -> None:
         assert launcher.ends() == 128 + signal.SIGKILL
 
 
+@pytest.mark.acceptance("T10")
+@pytest.mark.guards("killing every process on the GPUs")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_launcher_ends_run_and_servers(
     number: signal.Signals, tmp_path: Path, bystander: psutil.Process
@@ -108,6 +112,7 @@ def test_a_server_that_dies_while_it_loads_is_told_with_its_log(tmp_path: Path) 
     assert not (tmp_path / "run" / "seen.json").exists()
 
 
+@pytest.mark.guards("fixed 120 s readiness")
 def test_a_server_that_never_answers_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     with killed_at_the_end(launched(tmp_path, server="hangs", timeout_s=0.5, students=1)) as launcher:
         assert launcher.ends() == 1

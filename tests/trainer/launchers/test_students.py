@@ -17,6 +17,7 @@ def gpus(count: int, *students: dict, hosting: Hosting = VLLM) -> list[tuple[str
     return [one.gpus or () for one in servers(nodes, tuple("abcdefgh"[:count]), hosting)]
 
 
+@pytest.mark.guards("unauthenticated wildcard bind")
 def test_one_student_has_an_engine_on_each_gpu() -> None:
     (one,) = servers({"rcl.students": [{"model": "s"}]}, ("4", "5", "6", "7"), VLLM)
     words = command(one, "s", 8765, 0.9)

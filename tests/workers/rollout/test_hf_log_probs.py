@@ -141,3 +141,42 @@ def test_the_server_answers_as_upstreams_vllm_does(model_path: Path) -> None:
     assert (whole.stop_reason, whole.token_ids) == ("completed", [])
     assert "no log-probs" in (told_by(part, count=3).error or "")
     assert all(math.isfinite(entry[0]) for entry in whole.extra_fields["prompt_logprobs"])
+
+
+@pytest.mark.guards("log-softmax in bfloat16")
+def test_models_of_16_bits_tell_log_probs_of_32(model_path: Path) -> None:
+    """Their logits have 8 bits; a log-softmax in them would put hundreds of tokens at the same few numbers."""
+    engine = HFEngine.from_config(EngineConfig(model_path=str(model_path), dtype="bfloat16"))
+    ids = LONG + LONG[:40]
+    try:
+        (values,) = told(engine, [(ids, 1)])
+        (written,) = generate(engine, [(PROMPTS[0], params_of(3))])
+        with torch.no_grad():
+            logits = engine.model(torch.tensor([ids])).logits[0, :-1]
+    finally:
+        engine.close()
+    assert logits.dtype is torch.bfloat16
+    exact = torch.log_softmax(logits.float(), dim=-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
+    assert values == pytest.approx(exact.tolist(), abs=0.05), "passes of other shapes round otherwise"
+    for numbers in (values, written.log_probs):
+        rounded = torch.tensor(numbers).bfloat16().float()
+        assert (rounded != torch.tensor(numbers)).float().mean() > 0.8
+
+
+@pytest.mark.guards("dense log-probs of a whole sequence")
+def test_a_long_text_is_never_whole_in_float32(engine: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens by vocabulary are there for 64 tokens at a time."""
+    softmax, sizes = torch.log_softmax, []
+
+    def noted(values: torch.Tensor, dim: int) -> torch.Tensor:
+        sizes.append((values.dtype, values.shape[1]))
+        return softmax(values, dim=dim)
+
+    long = LONG + LONG[:40]
+    expected = one_by_one(engine.model, long, 1)
+    monkeypatch.setattr(torch, "log_softmax", noted)
+    (values,) = told(engine, [(long, 1)])
+    assert values == pytest.approx(expected, abs=1e-5)
+    assert sum(size for _, size in sizes) == len(long) - 1 > 64
+    assert max(size for _, size in sizes) == 64
+    assert {kind for kind, _ in sizes} == {torch.float32}

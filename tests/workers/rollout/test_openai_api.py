@@ -119,6 +119,7 @@ def test_stops(server: Server, engine: HFEngine) -> None:
     assert by_text["token_ids"] == by_token["token_ids"], "the tokens end with it"
 
 
+@pytest.mark.guards("blocking call in an async endpoint")
 def test_requests_that_arrive_together_are_one_batch(server: Server, engine: HFEngine) -> None:
     before = engine.batches
     complete(server, prompt=[PROMPT] * 8, n=3, max_tokens=4)
