@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from verl.classmate.errors import ConfigError
 from verl.teaching.config import TeachingConfig
-from verl.teaching.tags import extract_teaching, outline_of
+from verl.teaching.tags import Teaching, extract_teaching, outline_of
 from verl.teaching.templates import Messages, Templates
 from verl.trainer.run.checkpoints import latest_step
 from verl.trainer.run.recorded_config import read_config
@@ -51,16 +51,33 @@ def main(arguments: list[str]) -> None:
     teacher, student = Model(path), Model(options.student)
     prompts: Templates = config.templates
     limit, budget = config.protocol.max_probe_tokens, options.max_new_tokens
-    outline = outline_of(student.answer(prompts.diagnostic(options.question, probe_limit=limit), limit), prompts.tags)
-    asked = prompts.adaptive(options.question, outline, teaching_limit=config.protocol.max_teaching_tokens)
-    teaching = extract_teaching(
-        teacher.answer(asked, budget),
-        prompts.tags,
-        count_tokens=lambda text: len(student.tokenizer(text)["input_ids"]),
-        max_tokens=config.protocol.max_teaching_tokens,
-        overflow=config.protocol.teaching_overflow,
-    )
-    print(f"the student plans:   {outline}")
+    most = config.protocol.max_teaching_tokens
+    plan: Messages = prompts.diagnostic(options.question, probe_limit=limit) if limit else []
+    chat: Messages = []
+
+    def visible(said: str, tokens: int) -> Teaching:
+        return extract_teaching(
+            said,
+            prompts.tags,
+            count_tokens=lambda text: len(student.tokenizer(text)["input_ids"]),
+            max_tokens=tokens,
+            overflow=config.protocol.teaching_overflow,
+        )
+
+    if config.protocol.teacher_asks:
+        # Its question and its advice are two turns of one conversation.
+        tokens = config.protocol.probe.max_question_tokens
+        chat = prompts.asks_teacher(options.question, question_limit=tokens)
+        chat.append({"role": "assistant", "content": teacher.answer(chat, tokens)})
+        question = visible(chat[-1]["content"], budget).text
+        plan = prompts.probing(options.question, question, probe_limit=limit) if question else []
+        print(f"the teacher asks:    {question or 'nothing'}")
+    outline = outline_of(student.answer(plan, limit), prompts.tags) if plan else ""
+    asked = prompts.adaptive(options.question, outline, teaching_limit=most)
+    if chat:
+        asked = [*chat, {"role": "user", "content": "\n\n".join(turn["content"] for turn in asked)}]
+    teaching = visible(teacher.answer(asked, budget), most)
+    print(f"the student {'replies' if chat else 'plans'}:".ljust(20), outline)
     print(f"the teacher advises: {teaching.text or f'nothing ({teaching.state})'}")
     print(f"without advice:      {student.answer(prompts.baseline(options.question), budget)}")
     if teaching.text:

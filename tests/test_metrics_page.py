@@ -91,7 +91,12 @@ def teaching_names() -> set[str]:
     teaching = Teaching(text="t", state=TeachingState.ok, tokens=3, written_tokens=3)
     leak = Leak(told=False, extracted=False)
     taught = Taught.scored(
-        group="g", teaching=teaching, leak=leak, results=[(lesson, 3, guided)], config=TeachingConfig()
+        group="g",
+        teaching=teaching,
+        leak=leak,
+        results=[(lesson, 3, guided)],
+        config=TeachingConfig(),
+        question=teaching,
     )
     explained = RltReward(
         outcome=Outcome.ok,

@@ -33,6 +33,12 @@ STEPS = 2
 TIMES = ("timing_s/", "timing_per_token_ms/", "perf/", "actor/perf/", "critic/perf/")
 """Prefixes of metrics that tell how fast and how large, not what."""
 
+
+def is_timed(metric: str) -> bool:
+    """Whether a metric tells how fast, not what; those of a teacher's students have a prefix for each student."""
+    return metric.startswith(TIMES) or metric.endswith("/student_seconds")
+
+
 _REWARD = "reward_model.classmate_cot_reward_configs"
 _GENERATION = "reward_model.classmate_generation_configs"
 _ALWAYS = f"{_REWARD}.use_classmate_main_cond=always"
@@ -212,7 +218,7 @@ def differences(before: Path, after: Path, *, apart_from: Sequence[str] = ()) ->
     """
 
     def numbers(line: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in line.items() if not key.startswith(TIMES)}
+        return {key: value for key, value in line.items() if not is_timed(key)}
 
     for kind in ("rollouts", "val_preds"):
         for name in sorted({path.name for folder in (before, after) for path in (folder / kind).glob("*.jsonl")}):

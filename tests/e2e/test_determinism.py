@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.e2e.recorded import TIMES
+from tests.e2e.recorded import is_timed
 from tests.e2e.world import MAIN, World, finished, graded_reward, metrics, rows, settings, start
 
 pytestmark = [
@@ -21,7 +21,7 @@ STEPS, SAVE_FREQ = 4, 2
 
 def _numbers(folder: Path, step: int) -> dict[str, Any]:
     (line,) = [line for line in metrics(folder) if line["step"] == step]
-    return {key: value for key, value in line.items() if not key.startswith(TIMES)}
+    return {key: value for key, value in line.items() if not is_timed(key)}
 
 
 def test_same_numbers_in_every_run_and_after_kill_and_resume(world: World, tmp_path: Path) -> None:

@@ -41,6 +41,6 @@ def test_warm_up_training_and_evaluation_on_no_gpu(tmp_path: Path) -> None:
     assert "tells the answer" in said, "the table with its controls"
 
     # The same command again is a new run: this one has ended. An evaluation finds its weights.
-    words = ("0", "eval_teacher", f"model_name_or_path={run}", "launch.evaluation_items=1")
+    words = ("0", "eval_teacher", f"model_name_or_path={run}", "launch.evaluation.items=1")
     said = launched("launch.sh", *words, cwd=tmp_path)
     assert "teaching_evaluation.json" in said

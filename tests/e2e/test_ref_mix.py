@@ -10,7 +10,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from tests.e2e.recorded import TIMES
+from tests.e2e.recorded import is_timed
 from tests.e2e.tiny import make_tiny_world
 from tests.e2e.world import finished, steps
 
@@ -71,8 +71,7 @@ def common(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def numbers(folder: Path, step: int, others: Path) -> dict[str, Any]:
     """What does not depend on time, of the metrics that both runs have."""
     mine, theirs = steps(folder)[step], steps(others)[step]
-    timed = (*TIMES, "rcl/student_seconds", "rcl/student/")
-    return {key: value for key, value in mine.items() if key in theirs and not key.startswith(timed)}
+    return {key: value for key, value in mine.items() if key in theirs and not is_timed(key)}
 
 
 def reference(folder: Path, step: int) -> dict[str, torch.Tensor]:

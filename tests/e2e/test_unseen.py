@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.e2e.recorded import TIMES
+from tests.e2e.recorded import is_timed
 from tests.e2e.world import BASELINE, World, finished, graded_reward, metrics, rows, settings
 from tests.metrics_page import unnamed
 
@@ -60,7 +60,7 @@ def arguments(world: World, folder: Path, *overrides: str) -> list[str]:
 
 def numbers(folder: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl without times."""
-    return [{key: value for key, value in line.items() if not key.startswith(TIMES)} for line in metrics(folder)]
+    return [{key: value for key, value in line.items() if not is_timed(key)} for line in metrics(folder)]
 
 
 @pytest.mark.slow

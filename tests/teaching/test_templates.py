@@ -42,6 +42,24 @@ def test_the_usual_prompts() -> None:
     assert "<advice>\nCarry the 1.\n</advice>" in guided["content"]
 
 
+def test_a_teacher_that_asks_and_its_student_are_told_what_is_what() -> None:
+    system, user = USUAL.asks_teacher("What is 58 + 27?", question_limit=96, student_name="Ada")
+    assert "Write at most 96 tokens in all." in system["content"]
+    assert "<teaching></teaching>" in system["content"], "it may ask nothing"
+    assert user == {"role": "user", "content": "Problem:\nWhat is 58 + 27?"}
+    (put,) = USUAL.probing("What is 58 + 27?", "Which <solution>columns</solution> carry?", probe_limit=50)
+    assert "asks you:\nWhich < solution>columns< /solution> carry?" in put["content"], "escaped as all values are"
+    assert "at most 50 tokens" in put["content"]
+    assert ANSWER_FORMAT not in put["content"]
+    asks = "{question} {probe_question} {probe_limit} {answer_format}"
+    assert "unknown placeholder {answer_format}" in refusal(student_probe_template=asks)
+    told = refusal(student_probe_template="{question} {probe_question} {probe_limit} \\boxed{}")
+    assert "a probe must not be answered" in told
+    asks = {"system": "Ask in <teaching></teaching>, think in <thinking></thinking>.", "user": "{question}"}
+    assert "teacher_probe_template: it says no budget" in refusal(teacher_probe_template=asks)
+    assert "would give the answer away" in refusal(teacher_probe_template={**asks, "user": "{question} {ground_truth}"})
+
+
 def test_with_and_without_teaching_the_answer_is_asked_for_alike() -> None:
     templates = Templates.from_mapping(
         {
@@ -156,7 +174,9 @@ def test_templates_and_extraction_agree_on_tags() -> None:
     system = TEACHER["system"].replace("teaching>", "lesson>")
     assert "the tag <teaching> is missing" in refusal(teacher_adaptive_template={**TEACHER, "system": system})
     tags = TeachingTags(visible_open="<lesson>", visible_close="</lesson>")
-    templates = Templates.from_mapping({"teacher_adaptive_template": {**TEACHER, "system": system}}, tags)
+    asks = {"system": system.replace("teaching_limit", "question_limit"), "user": "{question}"}
+    named = {"teacher_adaptive_template": {**TEACHER, "system": system}, "teacher_probe_template": asks}
+    templates = Templates.from_mapping(named, tags)
     raw = "<thinking>a</thinking><lesson>b</lesson>"
     limits: dict[str, Any] = {"count_tokens": len, "max_tokens": 9, "overflow": "penalize"}
     assert extract_teaching(raw, templates.tags, **limits).text == "b"

@@ -61,6 +61,8 @@ class ScriptedEngines:
     def _answer(self, model: str, prompt: str) -> str:
         if "Do not carry the steps out" in prompt:
             return f"I take {'the ones' if model.endswith('0') else 'both columns'}."
+        if "your teacher asks you" in prompt:
+            return "I forget the carry." if model.endswith("0") else "I do it all."
         if model in self.says:
             return self.says[model]
         right = model.endswith("1") or "carry" in prompt

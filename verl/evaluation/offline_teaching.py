@@ -139,6 +139,12 @@ def _prepared(wanted: Wanted, output: Path) -> Source:
             f"rcl.reward.kind={kind}: explanations of solutions are collected while their teacher trains "
             "(rcl.collect.enable=true) or by --from_rollouts RUN; or write rcl.reward.kind=rcl"
         )
+    if source.teaching.protocol.teacher_asks and not wanted.solutions:
+        raise ConfigError(
+            "rcl.protocol.probe.author=teacher: teachings with questions of the teacher's own are collected while it "
+            "trains (rcl.collect.enable=true) or by --from_rollouts RUN; or write "
+            "rcl.protocol.probe.author=student_prompt"
+        )
     run = replace(source.run, folder=output.absolute(), reward=replace(source.run.reward, chat_date=_date(output)))
     keep_run(source.config, run)
     return replace(source, run=run)
@@ -217,7 +223,7 @@ def _source(wanted: Wanted) -> Source:
         # Nobody is asked to write: a student's tokenizer stands for the teacher's, and no budget holds.
         named = replace(named, teacher=_first_student(wanted))
         overrides += [f"rcl.protocol.max_teaching_tokens={_NO_LIMIT}", "rcl.protocol.max_probe_tokens=0"]
-        overrides.append("rcl.reward.kind=rcl")
+        overrides += ["rcl.reward.kind=rcl", "rcl.protocol.probe.author=student_prompt"]
     if wanted.like is not None:
         return of_run(wanted.like, named, overrides)
     if named.teacher is None:

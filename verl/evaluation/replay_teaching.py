@@ -39,7 +39,16 @@ def show_taught(out: Writes, scored: ScoredRow, pipeline: TeachingPipeline) -> N
         _before(out, one)
     out.title("the teacher")
     lesson = lesson_of(answer)
-    for turn in pipeline.teacher_messages(str(answer.task.question), lesson, told=answer.task.extra_info):
+    turns = pipeline.teacher_messages(str(answer.task.question), lesson, told=answer.task.extra_info)
+    if pipeline.author is not None and lesson.question is not None:
+        asked = [pipeline.students.students[r] for r in lesson.readers]
+        for turn in pipeline.author.asks(str(answer.task.question), asked):
+            out.block(f"asked for a question ({turn['role']})", turn["content"])
+        first = answer.turns[0] if answer.turns else (0, 0)
+        out.block("wrote first", pipeline.text_of(answer.response_ids[slice(*first)]))
+        out.line(f"question      {lesson.question.state}, {lesson.question.tokens} tokens")
+        turns = pipeline.author.goes_on(turns)
+    for turn in turns:
         out.block(f"asked ({turn['role']})", turn["content"])
     out.block("wrote", scored.read.span.text)
     _teaching(out, taught)

@@ -211,7 +211,7 @@ def rows_of(
         "template_hash": template_hash,
     }
     return [
-        _row(of_row, task, key, taught, one, readers[one.lesson.reader], len(answer.response_ids), baselines)
+        _row(of_row, task, key, taught, one, readers[one.lesson.reader], answer.written, baselines)
         for one in taught.students
     ]
 

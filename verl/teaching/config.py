@@ -39,6 +39,12 @@ class ProbeConfig:
     """Softmax temperature of the outline."""
     resample: Literal["step", "epoch", "never"] = "step"
     """When a question gets another outline: at each step, once in an epoch, or never."""
+    author: Literal["student_prompt", "teacher"] = "student_prompt"
+    """student_prompt: students are asked for their plan in the words of student_diagnostic_template; teacher: the
+    teacher writes what its student is asked, as a first turn that is trained like the second one, its advice
+    (docs/teaching.md#questions-that-the-teacher-writes)."""
+    max_question_tokens: int = field(default=96, metadata=COUNT)
+    """With author=teacher: most tokens of the first turn, its private part and its tags among them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +74,11 @@ class ProtocolConfig:
     """With joint: the reward is the students' mean, or that of the student who fares worst."""
     name_student: bool = False
     """Whether the teacher is told the student's name ({student_name} in teacher_adaptive_template)."""
+
+    @property
+    def teacher_asks(self) -> bool:
+        """Whether the teacher writes what its students are asked for the probe."""
+        return self.probe.author == "teacher"
 
     def baseline(self, *, validate: bool) -> int:
         """M."""
@@ -148,6 +159,16 @@ class TeachingConfig:
             not self.protocol.name_student or "student_name" in self.templates.teacher_adaptive_template.placeholders,
             f"{NODE}.protocol.name_student: the template teacher_adaptive_template has no {{student_name}}; write it "
             "there, or name_student=false",
+        )
+        require(
+            not self.protocol.teacher_asks or self.protocol.max_probe_tokens > 0,
+            f"{NODE}.protocol.probe.author: teacher asks for replies of max_probe_tokens=0 tokens; write 50, or "
+            "author=student_prompt",
+        )
+        require(
+            not self.protocol.teacher_asks or self.reward.kind == "rcl",
+            f"{NODE}.protocol.probe.author: teacher is for {NODE}.reward.kind=rcl, as students that score an "
+            f"explanation are asked nothing (it is {self.reward.kind}); write student_prompt",
         )
 
     @classmethod

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from verl.classmate.outcome import Outcome
 from verl.teaching.row import SolveRate
+from verl.teaching.tags import Teaching, TeachingState
 
 _T = TypeVar("_T")
 
@@ -70,6 +71,8 @@ class Lesson:
     """In the order of their numbers."""
     log_probs: tuple[float, ...] = ()
     """(R,) of what the teacher then wrote, as its engine told them, where the reward looks at them."""
+    question: Teaching | None = None
+    """What the teacher asked its students for the probe; None where it asks nothing of its own."""
 
     @property
     def readers(self) -> tuple[int, ...]:
@@ -87,7 +90,13 @@ class Lesson:
         return cls(
             students=tuple(student_lesson(one) for one in content["students"]),
             log_probs=tuple(content["log_probs"]),
+            question=teaching_of(content.get("question")),
         )
+
+
+def teaching_of(content: Mapping[str, Any] | None) -> Teaching | None:
+    """What was found in a teacher's text, from what `plain` made of it."""
+    return None if content is None else Teaching(**{**content, "state": TeachingState(content["state"])})
 
 
 def student_lesson(content: Mapping[str, Any]) -> StudentLesson:
@@ -109,7 +118,7 @@ def plain(value: Any) -> Any:
         return [plain(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return str(value) if isinstance(value, Outcome) else value
+    return str(value) if isinstance(value, Outcome | TeachingState) else value
 
 
 def rebuilt(cls: type[_T], content: Mapping[str, Any]) -> _T:

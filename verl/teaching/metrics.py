@@ -54,6 +54,11 @@ def _is_in(state: TeachingState) -> Callable[[TaughtRow, RclReward], float]:
     return lambda row, reward: float(row.state is state)
 
 
+def _question(test: Callable[[TeachingState], bool]) -> Callable[[TaughtRow, RclReward], float]:
+    """Of the teacher's question for the probe, in rows that have one."""
+    return lambda row, reward: math.nan if row.question_state is None else float(test(row.question_state))
+
+
 def _rlt_term(name: str) -> Callable[[RltRow, RltReward], float]:
     return lambda row, reward: math.nan if reward.terms is None else getattr(reward.terms, name)
 
@@ -74,6 +79,9 @@ NUMBERS: Mapping[str, Callable[[TaughtRow, RclReward], float]] = {
     "length": lambda row, reward: float(row.shown_length),
     **{state.value: _is_in(state) for state in TeachingState},
     "leak": lambda row, reward: float(row.shown_leak),
+    "question_tokens": lambda row, reward: row.question_tokens,
+    "question_empty": _question(lambda state: state is TeachingState.empty),
+    "question_broken": _question(lambda state: not state.keeps_contract),
     "probe_tokens": lambda row, reward: row.probe_tokens,
     "probe_cut": lambda row, reward: row.probe_cut,
     "base_parsed": lambda row, reward: row.base.parsed,
@@ -169,6 +177,9 @@ METRICS: Mapping[str, Callable[[Columns], float]] = {
     "length/p95": _quantile("length", 0.95),
     "abstain": _mean("empty"),
     **{name: _mean(name) for name in ("missing", "unclosed", "malformed", "overlong", "leak")},
+    "question/tokens": _mean("question_tokens"),
+    "question/empty": _mean("question_empty"),
+    "question/broken": _mean("question_broken"),
     "probe/tokens": _mean("probe_tokens"),
     "probe/truncated": _mean("probe_cut"),
     "parse_failure/base": _missing_share("base_parsed"),

@@ -156,7 +156,7 @@ def _terms(row: TaughtRow, effect: Effect, config: TeachingRewardConfig) -> RclT
         degradation=degradation,
         kept=kept,
         efficiency=efficiency,
-        format=0.0 if row.state.keeps_contract else 0.0 - config.format_penalty,
+        format=0.0 if row.keeps_contract else 0.0 - config.format_penalty,
         leak=0.0 - config.leak_penalty if penalized else 0.0,
     )
 

@@ -104,6 +104,10 @@ class TaughtRow:
     """L, tokens of the advice in the student's tokenizer; not looked at where nothing was shown."""
     leak: bool = False
     """Whether the advice gives the answer away (`verl.teaching.leak`); not looked at where nothing was shown."""
+    question_state: TeachingState | None = None
+    """What was found where the teacher's question for the probe should stand; None where it asks nothing."""
+    question_tokens: float = math.nan
+    """Of that question, in the student's tokenizer."""
     probe_tokens: float = math.nan
     """Of the student's outline."""
     probe_cut: float = math.nan
@@ -118,6 +122,12 @@ class TaughtRow:
             raise ValueError("TaughtRow.guided: advice was shown; give what the student made of it, or another state")
         if self.length < 0:
             raise ValueError(f"TaughtRow.length: {self.length} tokens are not possible; write 0 or more")
+
+    @property
+    def keeps_contract(self) -> bool:
+        """Whether advice and question stand in their tags."""
+        states = (self.state, self.question_state or self.state)
+        return all(state.keeps_contract for state in states)
 
     @property
     def shown(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 from verl.classmate.outcome import Outcome
 from verl.teaching.config import TeachingConfig
 from verl.teaching.leak import Leak
-from verl.teaching.lesson import StudentLesson, plain, rebuilt, student_lesson
+from verl.teaching.lesson import StudentLesson, plain, rebuilt, student_lesson, teaching_of
 from verl.teaching.rcl import Effect, RclReward, RclTerms, rcl_reward
 from verl.teaching.rlt import RltReward, RltTerms
 from verl.teaching.row import SolveRate, TaughtRow
@@ -41,9 +41,17 @@ class StudentResult:
     reward: RclReward
     """Of the teaching, by this student."""
 
-    def row(self, group: str, state: TeachingState, leak: bool) -> TaughtRow:
+    def row(self, group: str, state: TeachingState, leak: bool, question: Teaching | None) -> TaughtRow:
         """As the reward and the metrics see it."""
-        return taught_row(self.lesson, group=group, state=state, leak=leak, length=self.length, guided=self.guided)
+        return taught_row(
+            self.lesson,
+            group=group,
+            state=state,
+            leak=leak,
+            length=self.length,
+            guided=self.guided,
+            question=question,
+        )
 
 
 _NOT_ASKED = RclReward(outcome=Outcome.excluded)
@@ -51,7 +59,14 @@ _NOT_ASKED = RclReward(outcome=Outcome.excluded)
 
 
 def taught_row(
-    lesson: StudentLesson, *, group: str, state: TeachingState, leak: bool, length: int, guided: SolveRate | None
+    lesson: StudentLesson,
+    *,
+    group: str,
+    state: TeachingState,
+    leak: bool,
+    length: int,
+    guided: SolveRate | None,
+    question: Teaching | None,
 ) -> TaughtRow:
     """What a student made of a teaching, as the reward sees it."""
     return TaughtRow(
@@ -62,6 +77,8 @@ def taught_row(
         student=lesson.name,
         length=length,
         leak=leak,
+        question_state=None if question is None else question.state,
+        question_tokens=math.nan if question is None else float(question.tokens),
         probe_tokens=float(lesson.probe.tokens),
         probe_cut=float(lesson.probe.cut),
         cache_hit=lesson.cache_hit,
@@ -87,6 +104,8 @@ class Taught:
     """The reward by log-probabilities; None in a run without it."""
     closed: bool = True
     """Whether the explanation's end is marked, where log-probabilities count."""
+    question: Teaching | None = None
+    """What the teacher asked for the probe; None where it asks nothing of its own."""
 
     @property
     def outcome(self) -> Outcome:
@@ -97,7 +116,7 @@ class Taught:
     @property
     def rows(self) -> list[TaughtRow]:
         """One for each student."""
-        return [one.row(self.group, self.teaching.state, self.leak.any) for one in self.students]
+        return [one.row(self.group, self.teaching.state, self.leak.any, self.question) for one in self.students]
 
     @property
     def rewards(self) -> list[RclReward]:
@@ -127,6 +146,7 @@ class Taught:
             "teaching_broken": float(not self.teaching.state.keeps_contract),
             "teaching_leak": float(self.leak.any),
             **({} if self.rlt is None else {"rlt_reward": rlt}),
+            **({} if self.question is None else {"question_broken": float(not self.question.state.keeps_contract)}),
         }
 
     def record(self) -> dict[str, Any]:
@@ -142,6 +162,7 @@ class Taught:
             "rcl": plain(self.rcl),
             "rlt": plain(self.rlt),
             "closed": self.closed,
+            **({} if self.question is None else {"question": plain(self.question)}),
         }
 
     @classmethod
@@ -171,6 +192,7 @@ class Taught:
             if rlt is None
             else rebuilt(RltReward, rlt | {"terms": None if rlt["terms"] is None else RltTerms(**rlt["terms"])}),
             closed=content["closed"],
+            question=teaching_of(content.get("question")),
         )
 
     @classmethod
@@ -184,6 +206,7 @@ class Taught:
         config: TeachingConfig,
         rlt: RltReward | None = None,
         closed: bool = True,
+        question: Teaching | None = None,
     ) -> "Taught":
         """A row with its rewards.
 
@@ -195,12 +218,21 @@ class Taught:
             config: of the run.
             rlt: the reward by log-probabilities, where the run has it.
             closed: whether the explanation's end is marked.
+            question: what the teacher asked for the probe, where it asks.
         """
         students = []
         for lesson, length, guided in results:
             reward = _NOT_ASKED
             if config.reward.uses_rcl:
-                row = taught_row(lesson, group=group, state=teaching.state, leak=leak.any, length=length, guided=guided)
+                row = taught_row(
+                    lesson,
+                    group=group,
+                    state=teaching.state,
+                    leak=leak.any,
+                    length=length,
+                    guided=guided,
+                    question=question,
+                )
                 reward = rcl_reward(row, config.reward)
             if lesson.probe.outcome is not Outcome.ok:
                 reward = RclReward(outcome=lesson.probe.outcome)
@@ -214,6 +246,7 @@ class Taught:
             rcl=joint_reward(of_students, config.protocol.joint_reduction) if config.reward.uses_rcl else None,
             rlt=rlt,
             closed=closed,
+            question=question,
         )
 
 

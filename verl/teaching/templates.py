@@ -1,4 +1,4 @@
-"""The four prompts of adaptive teaching, as values that a user may replace: B, P, T and W.
+"""The prompts of adaptive teaching, as values that a user may replace: B, P, T and W; A and R of teachers who ask.
 
 One decision: a set of templates is checked as a whole when it is made, so that a run cannot start with an outline that
 asks for the answer, a teacher who is told it, or two students who are asked for it in different words.
@@ -9,7 +9,9 @@ asks for the answer, a teacher who is told it, or two students who are asked for
 
 B `student_baseline_template`: the question alone. P `student_diagnostic_template`: an outline, the probe.
 T `teacher_adaptive_template`: question and outline to the teacher. W `student_with_teaching_template`: question and
-teaching. Questions, outlines and teachings are escaped (`TeachingTags.escaped`), so that none can end a section.
+teaching. A `teacher_probe_template` and R `student_probe_template`: what a teacher reads that writes the probe's
+question itself (`probe.author: teacher`), and how it is put to the student. Questions, outlines and teachings are
+escaped (`TeachingTags.escaped`), so that none can end a section.
 """
 
 import hashlib
@@ -26,7 +28,17 @@ from verl.teaching.tags import TeachingTags, is_blank
 Messages = list[dict[str, str]]
 """A chat: `role` and `content` of each turn."""
 
-_NAMES = ("question", "answer_format", "probe_limit", "approach", "student_name", "teaching_limit", "teaching")
+_NAMES = (
+    "question",
+    "answer_format",
+    "probe_limit",
+    "approach",
+    "student_name",
+    "teaching_limit",
+    "teaching",
+    "question_limit",
+    "probe_question",
+)
 """All placeholders there are."""
 _PLACEHOLDER = re.compile(rf"\{{({'|'.join(_NAMES)})\}}")
 _WORD_IN_BRACES = re.compile(r"(?<![A-Za-z0-9}\]^_\\{])\{([A-Za-z_][\w-]+)\}(?!\})")
@@ -92,6 +104,24 @@ _WITH_TEACHING = Template(
         "<advice>\n{teaching}\n</advice>\n\n{answer_format}"
     )
 )
+_TEACHER_PROBE = Template(
+    system=(
+        "You are a teacher. A student is about to solve a problem, and before it does you may ask it one question. "
+        "From its reply you will judge how much help it needs; then you will advise it.\n\n"
+        "First think between <thinking> and </thinking>; the student never sees this part. Where do students go wrong "
+        "with such a problem?\n"
+        "Then write your question between <teaching> and </teaching>, the only part that the student sees. It has room "
+        "for a short reply and does not solve the problem yet. If you need not ask, write nothing in the visible tag: "
+        "<teaching></teaching>. Write at most {question_limit} tokens in all."
+    ),
+    user="Problem:\n{question}",
+)
+_STUDENT_PROBE = Template(
+    user=(
+        "{question}\n\nBefore you solve this, your teacher asks you:\n{probe_question}\n\nReply in at most "
+        "{probe_limit} tokens. Do not solve the problem yet."
+    )
+)
 
 _ROLES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
     {
@@ -99,9 +129,12 @@ _ROLES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType
         "student_diagnostic_template": (("question", "probe_limit"), ()),
         "teacher_adaptive_template": (("question", "approach"), ("teaching_limit", "student_name")),
         "student_with_teaching_template": (("question", "teaching"), ("answer_format",)),
+        "teacher_probe_template": (("question",), ("question_limit", "student_name")),
+        "student_probe_template": (("question", "probe_question", "probe_limit"), ()),
     }
 )
 """Key -> the placeholders that it must hold, and those that it may hold besides."""
+_USER_ALONE = ("student_diagnostic_template", "student_with_teaching_template", "student_probe_template")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +154,11 @@ class Templates:
     """T: system and user. Names the tags, the way to abstain and the budget; never holds the ground truth."""
     student_with_teaching_template: Template = _WITH_TEACHING
     """W: user; B's system turn stands before it. B with the teaching, fenced as advice."""
+    teacher_probe_template: Template = _TEACHER_PROBE
+    """A: user, and system if wanted. Asks the teacher for a question to its student (probe.author: teacher). Names the
+    tags, of which the visible one holds the question, and the budget; never holds the ground truth."""
+    student_probe_template: Template = _STUDENT_PROBE
+    """R: user. Puts the teacher's question to the student, in the place of P; never asks for the answer itself."""
     answer_format: str = ANSWER_FORMAT
     """How the answer is to be marked, in the words of both B and W, where `{answer_format}` stands for it."""
     tags: TeachingTags = field(default_factory=TeachingTags)
@@ -193,6 +231,22 @@ class Templates:
             teaching_limit=str(teaching_limit),
             student_name=student_name or NO_NAME,
         )
+
+    def asks_teacher(self, question: str, *, question_limit: int, student_name: str | None = None) -> Messages:
+        """A: what the teacher is asked for a question to its student.
+
+        Args:
+            question: the student's problem.
+            question_limit: `max_question_tokens`.
+            student_name: what the student is called.
+        """
+        values = {"question_limit": str(question_limit), "student_name": student_name or NO_NAME}
+        return self._messages("teacher_probe_template", question=question, **values)
+
+    def probing(self, question: str, probe_question: str, *, probe_limit: int) -> Messages:
+        """R: what the student is asked with the teacher's question, in the place of P."""
+        values = {"probe_question": probe_question, "probe_limit": str(probe_limit)}
+        return self._messages("student_probe_template", question=question, **values)
 
     def with_teaching(self, question: str, teaching: str) -> Messages:
         """W: what the student is asked with a teaching, the visible part alone.
@@ -275,7 +329,7 @@ def _check_placeholders(key: str, template: Template) -> None:
             raise ConfigError(f"templates.{key}: the placeholder {{{name}}} is missing; write it where it belongs")
     if template.system is None and key == "teacher_adaptive_template":
         raise ConfigError(f"templates.{key}: no system turn; write system and user")
-    if template.system is not None and key in ("student_diagnostic_template", "student_with_teaching_template"):
+    if template.system is not None and key in _USER_ALONE:
         raise ConfigError(f"templates.{key}: it has a user turn alone; write system into student_baseline_template")
 
 
@@ -295,13 +349,12 @@ def _check_answer_format(templates: Templates) -> None:
 def _check_student_prompts(templates: Templates) -> None:
     """The answer is asked for in B and W alone, and the advice in W stands within its fence."""
     tags = templates.tags
-    probe = templates.student_diagnostic_template.text
     told = (templates.answer_format, tags.solution_open, tags.solution_close, *_ANSWER_MARKS)
-    if any(mark in probe for mark in told):
-        raise ConfigError(
-            "templates.student_diagnostic_template: it holds the answer format, but a probe must not be answered; "
-            "take it out"
-        )
+    for key in ("student_diagnostic_template", "student_probe_template"):
+        if any(mark in getattr(templates, key).text for mark in told):
+            raise ConfigError(
+                f"templates.{key}: it holds the answer format, but a probe must not be answered; take it out"
+            )
     guided = templates.student_with_teaching_template.user
     before, _, behind = guided.partition("{teaching}")
     opened = before.rfind(tags.advice_open) > before.rfind(tags.advice_close)
@@ -327,14 +380,16 @@ def _check_student_prompts(templates: Templates) -> None:
 
 def _check_teacher_prompt(templates: Templates) -> None:
     """The teacher is told the tags that the extraction looks for, and how much it may write."""
-    tags, told = templates.tags, templates.teacher_adaptive_template.text
-    for mark in (tags.private_open, tags.private_close, tags.visible_open, tags.visible_close):
-        if mark not in told:
-            raise ConfigError(
-                f"templates.teacher_adaptive_template: the tag {mark} is missing; write it, as the extraction "
-                "looks for it"
-            )
-    if "{teaching_limit}" not in told and not re.search("[0-9]", told):
-        raise ConfigError(
-            "templates.teacher_adaptive_template: it says no budget; write {teaching_limit} (max_teaching_tokens)"
-        )
+    tags = templates.tags
+    for key, limit, option in (
+        ("teacher_adaptive_template", "teaching_limit", "max_teaching_tokens"),
+        ("teacher_probe_template", "question_limit", "probe.max_question_tokens"),
+    ):
+        told = getattr(templates, key).text
+        for mark in (tags.private_open, tags.private_close, tags.visible_open, tags.visible_close):
+            if mark not in told:
+                raise ConfigError(
+                    f"templates.{key}: the tag {mark} is missing; write it, as the extraction looks for it"
+                )
+        if f"{{{limit}}}" not in told and not re.search("[0-9]", told):
+            raise ConfigError(f"templates.{key}: it says no budget; write {{{limit}}} ({option})")

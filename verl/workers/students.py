@@ -143,7 +143,7 @@ class Students:
         if reader in excluded:
             return StudentLesson(reader=reader, name=student.name, base=SolveRate(outcome=Outcome.excluded))
         (base, hit, seconds), probe = await asyncio.gather(
-            self._baseline(student, task, step, validate), self._probe(student, task, draw)
+            self._baseline(student, task, step, validate), self.outline(task, reader, draw=draw)
         )
         samples = self._teaching.protocol.baseline(validate=validate)
         key = None if self._cache is None else self._baseline_key(student, task, samples, validate)
@@ -210,14 +210,27 @@ class Students:
             truth=str(task.ground_truth),
         )
 
-    async def _probe(self, student: Student, task: Task, draw: int) -> Probe:
-        protocol = self._teaching.protocol
-        if not protocol.max_probe_tokens:
+    async def outline(self, task: Task, reader: int, *, draw: int, asked: str | None = None) -> Probe:
+        """A student's outline, or its reply to a teacher's question; the same `draw` gives the same one.
+
+        Args:
+            task: the question.
+            reader: the student's number.
+            draw: which one this is.
+            asked: by the teacher. Where it asks, nobody is asked before it has.
+        """
+        student, protocol, templates = self.students[reader], self._teaching.protocol, self._teaching.templates
+        limit, question = protocol.max_probe_tokens, str(task.question)
+        if not limit or (protocol.teacher_asks and asked is None):
             return Probe()
-        messages = self._teaching.templates.diagnostic(str(task.question), probe_limit=protocol.max_probe_tokens)
+        messages = (
+            templates.diagnostic(question, probe_limit=limit)
+            if asked is None
+            else templates.probing(question, asked, probe_limit=limit)
+        )
         # An outline has no room for a chain of thought.
         chat = self._chat(student, messages, enable_thinking=False)
-        room = self._room(chat, protocol.max_probe_tokens)
+        room = self._room(chat, limit)
         if room < 1:
             return Probe(outcome=Outcome.too_long)
         (seed,) = self._seeds(student, task, draw, _ALL_ROLLOUTS, _PROBE, 1)
@@ -254,10 +267,6 @@ class Students:
         chat = self._chat(student, self._teaching.templates.baseline(str(task.question)))
         seeds = self._seeds(student, task, step, _ALL_ROLLOUTS, _AGAIN, count)
         return await self._answers(student, task, chat, seeds, validate)
-
-    async def outline(self, task: Task, reader: int, *, draw: int) -> Probe:
-        """A student's outline; the same `draw` gives the same one."""
-        return await self._probe(self.students[reader], task, draw)
 
     # When it has written.
 

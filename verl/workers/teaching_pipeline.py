@@ -33,6 +33,7 @@ from verl.teaching.taught import Taught
 from verl.teaching.templates import Messages
 from verl.workers.classmates.shared_draws import drawn_once
 from verl.workers.explaining import Explained, ExplanationScorer, explained_in, student_temperatures
+from verl.workers.probe_author import ProbeAuthor
 from verl.workers.row_pipeline import RowPipeline
 from verl.workers.rows.asking import AsksStudents
 from verl.workers.student_answers import student_answer
@@ -49,6 +50,8 @@ class TeachingPipeline(RowPipeline):
     """Who is taught."""
     scorer: ExplanationScorer | None = None
     """Has them score explanations, in runs with the reward RLT."""
+    author: ProbeAuthor | None = None
+    """Has the teacher write what its students are asked for the probe, where it does."""
 
     @classmethod
     def of_teacher(
@@ -64,6 +67,8 @@ class TeachingPipeline(RowPipeline):
         pipeline.teaching = teaching
         run, tokenizers = this_run(config), pipeline.asker.tokenizers
         pipeline.students = Students.of_run(run, teaching, tokenizers, client)
+        if teaching.protocol.teacher_asks:
+            pipeline.author = ProbeAuthor(teaching)
         if teaching.reward.uses_rlt:
             pipeline.scorer = ExplanationScorer(
                 tokenizer,
@@ -126,16 +131,22 @@ class TeachingPipeline(RowPipeline):
         if not self.teaching.reward.uses_rcl:
             return StudentLesson(reader=reader, name=self.students.students[reader].name, base=SolveRate())
         validate, step = bool(columns["is_validate"]), int(columns["global_steps"])
-        draw = {"step": step, "epoch": int(columns["epoch"]), "never": 0}[self.teaching.protocol.probe.resample]
         return await self.students.student_lesson(
             task,
             reader,
             step=step,
-            # Validation asks for the same outlines at every step, so that its curve has no noise of its own.
-            draw=0 if validate else draw,
+            draw=self.draw_of(columns),
             validate=validate,
             excluded=frozenset(columns["excluded_classmates"]),
         )
+
+    def draw_of(self, columns: Mapping[str, Any]) -> int:
+        """Which of a student's outlines a row is for (`probe.resample`)."""
+        if columns["is_validate"]:
+            # The same at every step, so that validation's curve has no noise of its own.
+            return 0
+        resample = self.teaching.protocol.probe.resample
+        return {"step": int(columns["global_steps"]), "epoch": int(columns["epoch"]), "never": 0}[resample]
 
     def teacher_messages(self, question: str, lesson: Lesson, told: Mapping[str, Any] | None = None) -> Messages:
         """What the teacher is asked: T, or to explain a solution, with which its own turn begins.
@@ -172,8 +183,7 @@ class TeachingPipeline(RowPipeline):
         turn = answer.last_turn
         turn_ids = answer.response_ids[turn]
         span = self._located(answer)
-        raw = self._tokenizer.decode(list(turn_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        span = replace(span, text=str(raw))
+        span = replace(span, text=self.text_of(turn_ids))
         teaching = self.teaching_in(span.text, answer)
         mask = np.zeros(len(answer.response_ids), dtype=np.int64)
         if teaching.text:
@@ -190,6 +200,11 @@ class TeachingPipeline(RowPipeline):
             actor_mask=self._actor_mask(answer, span),
             transcript=self._transcript(answer),
         )
+
+    def text_of(self, turn_ids: Sequence[int]) -> str:
+        """What a turn of the teacher says."""
+        text = self._tokenizer.decode(list(turn_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return str(text)
 
     def _located(self, answer: Answer) -> CotSpan:
         """Where teaching or explanation stand, in tokens."""
@@ -229,9 +244,8 @@ class TeachingPipeline(RowPipeline):
             )
         protocol, tags = self.teaching.protocol, self.teaching.templates.tags
         counts = [self.students.students[r].count for r in lesson_of(answer).readers]
-        opened = cot.opens_thought(
-            answer.prompt_ids, self._tokenizer, CotMarkers(start=tags.thought_open, end=tags.thought_close)
-        )
+        before = [*answer.prompt_ids, *answer.response_ids[: answer.last_turn.start]]
+        opened = self.thought_opened(before)
         return extract_teaching(
             raw,
             tags,
@@ -240,6 +254,12 @@ class TeachingPipeline(RowPipeline):
             overflow=protocol.teaching_overflow,
             thought_opened=opened,
         )
+
+    def thought_opened(self, prompt_ids: Sequence[int]) -> bool:
+        """Whether the chat template has begun a chain of thought for the teacher."""
+        tags = self.teaching.templates.tags
+        markers = CotMarkers(start=tags.thought_open, end=tags.thought_close)
+        return cot.opens_thought(prompt_ids, self._tokenizer, markers)
 
     def _samples(self, answer: Answer) -> int:
         """N; one request where students only score."""
@@ -315,6 +335,7 @@ class TeachingPipeline(RowPipeline):
             config=self.teaching,
             rlt=self._rlt(row, replies),
             closed=self.scorer is None or self._explained(row).closed,
+            question=lesson.question,
         )
         places = [replies.get(m) or self.asker.said(m, (None,), ()) for m in range(self.readers)]
         return ScoredRow(

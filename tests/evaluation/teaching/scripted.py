@@ -96,7 +96,7 @@ def student(solves: Callable[[str, str | None], bool], plan: str) -> Script:
     """A student who solves a question of a kind, with or without advice, as `solves` says."""
 
     def answer(prompt: str) -> str:
-        if "Plan, at most" in prompt:
+        if "Plan, at most" in prompt or "your teacher asks you" in prompt:
             return plan
         kind = re.search(r"kind (\w+):", prompt)[1]  # type: ignore[index]
         advice = advice_in(prompt)
@@ -125,6 +125,13 @@ def adapts(prompt: str) -> str:
 
 def always_carry(prompt: str) -> str:
     return "<thinking></thinking><teaching>Mind the carry.</teaching>"
+
+
+def asks_first(prompt: str) -> str:
+    """The same by a teacher that asks its own question in a first turn, and none about q2."""
+    if "Plan:" in prompt:
+        return adapts(prompt)
+    return f"<thinking>who is it</thinking><teaching>{'' if ' q2 ' in prompt else 'Who are you?'}</teaching>"
 
 
 @dataclass(kw_only=True)

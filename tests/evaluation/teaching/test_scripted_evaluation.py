@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.evaluation.teaching.scripted import KINDS, Scripted, adapts, row, world, write_rows
+from tests.evaluation.teaching.scripted import KINDS, Scripted, adapts, asks_first, row, world, write_rows
 from verl.evaluation.teaching.__main__ import main
 from verl.utils.model_servers import openai_http
 from verl.workers.classmates import remote
@@ -98,6 +98,31 @@ def test_efficiency_and_intervals_worked_out_by_hand(scripted: Scripted) -> None
     assert strong["APG"]["interval"] == [-0.75, 0]
     assert (strong["Sev"], strong["mcnemar_p"]) == (1, None)
     assert not result(content, "teacher", "weak")["numbers"]["target_met"]
+
+
+def test_a_teacher_that_asks_reads_the_reply(scripted: Scripted) -> None:
+    """Who is not asked cannot be told to be lost: about q2 nobody is helped."""
+    scripted.scripts["teacher"] = asks_first
+    author = "rcl.protocol.probe.author=teacher"
+    content = taken(scripted, "--controls", "null", "--decoding", "sampled", author, "data.max_response_length=2048")
+    assert effect(content, "teacher", "weak") == (0, 0.75, 0.75, 1, None)
+    assert effect(content, "teacher", "strong") == (1, 1, 0, 1, 1)
+    assert content["outlines"] == []
+    asked = {(one["student"], one["item"]): one for one in content["questions"]}
+    assert len(asked) == 3 * 4
+    assert asked["weak", "scripted/0"]["question"]["text"] == "Who are you?"
+    assert asked["weak", "scripted/0"]["reply"]["text"] == "i am lost"
+    assert asked["strong", "scripted/0"]["reply"]["text"] == "i know it"
+    assert asked["weak", "scripted/2"]["question"]["state"] == "empty"
+    assert asked["weak", "scripted/2"]["reply"]["tokens"] == 0
+    # The question and the reply are paid for as well.
+    whole = [
+        len(asks_first(f"test q{i} kind {kind}: how many?"))
+        + len(f"<thinking>who is it</thinking><teaching>{'' if i == 2 else f'Mind the {kind}.'}</teaching>")
+        + len("" if i == 2 else "i am lost")
+        for i, kind in enumerate(("carry", "borrow", "carry", "carry"))
+    ]
+    assert result(content, "teacher", "weak")["cost_tokens"] == pytest.approx(sum(whole) / 4)
 
 
 def test_the_best_fixed_advice_is_found_on_training_rows(scripted: Scripted) -> None:

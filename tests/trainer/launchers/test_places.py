@@ -1,5 +1,7 @@
 """Where a run finds its rows, its models and the embedded world, and where an evaluation does."""
 
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,12 @@ from verl.data_preprocessing.recipe import parse as parse_options
 from verl.data_preprocessing.teaching_rows import TeachingRows
 from verl.data_preprocessing.teaching_world import prompts
 from verl.data_preprocessing.teaching_world.spec import TeachingWorldSpec
+from verl.evaluation.teaching.__main__ import _parser as evaluation_parser
+from verl.evaluation.teaching.options import CONTROLS, DECODINGS
 from verl.trainer.launchers import world
 from verl.trainer.launchers.__main__ import main
 from verl.trainer.launchers.datasets import Preparation
+from verl.trainer.launchers.evaluating import SETTINGS
 from verl.trainer.launchers.phases import PHASES
 from verl.trainer.launchers.plan import AT_END
 from verl.trainer.launchers.run_files import CONFIGS, ROOT
@@ -55,6 +60,60 @@ def test_an_evaluation_of_the_world_finds_its_parts(
     assert (told["--data"], told["--templates"]) == (f"{there}/test.parquet", f"{there}/templates.yaml")
     assert (told["--engine"], told["--items"]) == ("hf", "64")
     assert "holds its students itself; write ./launch.sh 3" in refusal(capsys, "server", "1", "2", "eval_teacher")
+
+
+def test_an_evaluation_is_taken_as_it_is_set(
+    clean: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEACHING_WORLD", str(clean / "world"))
+    (clean / "off task.parquet").touch()
+    words = ("decoding=[sampled]", "seeds=[0,1]", "controls=[null,untrained]", "search_items=7", "guided_samples=2")
+    given = [f"launch.evaluation.{word}" for word in (*words, "offtask=off task.parquet")]
+    wanted = {
+        "--items": "64",
+        "--decoding": "sampled",
+        "--seeds": "0,1",
+        "--controls": "null,untrained",
+        "--search_items": "7",
+        "--guided_samples": "2",
+        "--offtask": "off task.parquet",
+    }
+    at_end = shlex.split(shown(capsys, "server", "0", "0", "teacher_rcl", *given).environment[AT_END])
+    assert options(at_end) == wanted
+    alone = options(shown(capsys, "plain", "0", "eval_teacher", "model_name_or_path=mine", *given).arguments)
+    assert alone | wanted == alone
+    assert alone["--baseline_samples"] == "16"
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("items=0", "expected a whole number of 1 or more"),
+        ("decoding=beam", r"decoding=beam: write some of \[sampled,greedy\]"),
+        ("controls=[fixed,oracle]", r"controls=fixed,oracle: write some of \[null"),
+        ("controls=[none,fixed]", "write some of"),
+        ("seeds=[1,1]", "different whole numbers"),
+        ("reveal=psst", r"write \{ground_truth\}"),
+        ("offtask=nowhere.parquet", "there is no such file"),
+        ("+search_seed=1", r"launch\.evaluation\.search_seed: write items, decoding"),
+    ],
+)
+def test_a_wrong_evaluation_is_told_before_the_training(
+    clean: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, word: str, told: str
+) -> None:
+    monkeypatch.setenv("TEACHING_WORLD", str(clean / "world"))
+    mark, word = ("+", word[1:]) if word.startswith("+") else ("", word)
+    assert re.search(told, refusal(capsys, "server", "0", "0", "teacher_rcl", f"{mark}launch.evaluation.{word}"))
+
+
+def test_each_setting_is_an_option_of_the_evaluation() -> None:
+    known = {option for action in evaluation_parser()._actions for option in action.option_strings}
+    assert {f"--{name}" for name in SETTINGS} <= known
+    read = {name: takes for name, takes in SETTINGS.items() if isinstance(takes, tuple)}
+    assert read == {"decoding": DECODINGS, "controls": (*CONTROLS, "none")}
+    listed = OmegaConf.load(CONFIGS / "run" / "teacher_rcl.yaml").launch.evaluation
+    assert set(listed) == set(SETTINGS)
+    assert set(listed.values()) == {None}, "defaults are the command's own"
 
 
 def test_zero_gpus_are_the_embedded_world(

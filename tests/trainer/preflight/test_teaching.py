@@ -15,6 +15,7 @@ from verl.trainer.preflight.teaching import check_teaching
 MIX, ROLLOUT, ACTOR = "rcl.ref_mix.enable=true", "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
 KL = f"{ACTOR}.use_kl_loss=true"
 RLT = "rcl.reward.kind=rlt"
+ASKS = "rcl.protocol.probe.author=teacher"
 
 
 def check(folder: Path, *overrides: str) -> None:
@@ -46,6 +47,16 @@ def check(folder: Path, *overrides: str) -> None:
             (RLT, f"{ROLLOUT}.temperature=0.7", "rcl.reward.rlt.unbias_teacher_log_probs=false"),
             r"write unbias_teacher_log_probs=true, or actor_rollout_ref\.rollout\.temperature=1",
         ),
+        ((RLT, f"{ROLLOUT}.top_p=0.95"), r"top_p=0\.95 biases .*; write actor_rollout_ref\.rollout\.top_p=1$"),
+        ((RLT, f"{ROLLOUT}.top_k=20"), r"top_k=20 biases .*; write actor_rollout_ref\.rollout\.top_k=-1$"),
+        (
+            (RLT, f"{ROLLOUT}.val_kwargs.top_p=0.9", f"{ROLLOUT}.val_kwargs.temperature=1"),
+            r"write actor_rollout_ref\.rollout\.val_kwargs\.top_p=1$",
+        ),
+        ((ASKS, "reward_model.classmate_schedule=batched"), r"write reward_model\.classmate_schedule=streamed"),
+        ((ASKS, "rcl.unseen_students=[{model: u}]"), r"placement: dedicated into rcl\.unseen_students, or rcl\.unseen"),
+        ((ASKS, "reward_model.token_level_main_reward_mode=output_only"), r"writes two; write all_tokens"),
+        ((ASKS, "data.max_response_length=146"), r"at most 146 tokens.*; write 658 or more"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, overrides: tuple[str, ...], message: str) -> None:
@@ -60,6 +71,10 @@ def test_what_is_refused(tmp_path: Path, overrides: tuple[str, ...], message: st
         (MIX, KL),
         (RLT, f"{ROLLOUT}.temperature=0.7", f"{ROLLOUT}.val_kwargs.temperature=0.5"),
         (RLT, f"{ROLLOUT}.val_kwargs.temperature=0", "rcl.reward.rlt.unbias_teacher_log_probs=false"),
+        # What is written greedily is drawn of nothing.
+        (RLT, f"{ROLLOUT}.val_kwargs.top_p=0.9", f"{ROLLOUT}.val_kwargs.temperature=0", f"{ROLLOUT}.top_k=-1"),
+        ("rcl.reward.kind=rcl", f"{ROLLOUT}.top_p=0.9"),
+        (ASKS, "rcl.unseen_students=[{model: u, backend: openai}]"),
     ],
 )
 def test_what_is_possible(tmp_path: Path, overrides: tuple[str, ...]) -> None:

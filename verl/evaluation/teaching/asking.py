@@ -18,7 +18,7 @@ from tqdm import tqdm
 from verl.classmate.outcome import Outcome
 from verl.evaluation.teaching.journal import Journal
 from verl.evaluation.teaching.serving import Patiently, Serving
-from verl.evaluation.teaching.trials import Answers, Told, plain_probe, probe_of
+from verl.evaluation.teaching.trials import Answers, Asked, Told, plain_probe, probe_of
 from verl.teaching.lesson import Probe
 
 _T = TypeVar("_T")
@@ -43,6 +43,8 @@ ANSWERS: Kind[Answers] = Kind(lambda one: one.outcome in _SETTLED, Answers.plain
 """Of students."""
 PROBES: Kind[Probe] = Kind(lambda one: one.outcome in _SETTLED, plain_probe, probe_of)
 """Outlines."""
+ASKED: Kind[Asked] = Kind(lambda one: one.outcome in _SETTLED, Asked.plain, Asked.of_plain)
+"""Teachers' questions."""
 TOLD: Kind[Told] = Kind(lambda one: one.outcome in _SETTLED, Told.plain, Told.of_plain)
 """What teachers write."""
 

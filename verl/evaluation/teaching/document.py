@@ -28,6 +28,8 @@ called and which weights they had, what every student was told, and the score of
     baselines           [{student, item, decoding, seed, responses [[score, parsed, stopped, tokens]], failed, outcome,
                         error}]
     outlines            [{student, item, seed, text, tokens, cut, outcome, error}]
+    questions           [{tutor, student, item, decoding, seed, raw, question {text, state, tokens}, outcome, error,
+                        reply (as outlines)}] of teachers that write the probe's question; then outlines is empty
     trials              [{tutor, student, item, decoding, seed, told (`Told`: raw text of the teacher, teaching with its
                         state and tokens, leak; null for the null teacher), guided (as baselines, with `first`, the text
                         of the first response; null: nothing was shown, and the baseline stands for it)}]
@@ -177,8 +179,29 @@ def records_of(exam: Exam) -> dict[str, Any]:
             {"student": names[r], "item": item, "seed": seed, **plain(probe)}
             for (r, item, seed), probe in sorted(records.probes.items(), key=lambda one: one[0])
         ],
+        **({"questions": _questions(exam)} if records.questions else {}),
         "trials": trials,
     }
+
+
+def _questions(exam: Exam) -> list[dict[str, Any]]:
+    """What teachers asked, and students replied."""
+    found = []
+    for place, asked in sorted(exam.records.questions.items(), key=lambda one: one[0]):
+        tutor, r, item, key = place
+        decoding, _, seed = key.partition("|")
+        found.append(
+            {
+                "tutor": tutor,
+                "student": exam.students[r].name,
+                "item": item,
+                "decoding": decoding,
+                "seed": int(seed),
+                **{name: value for name, value in asked.plain().items() if not name.endswith("_ids")},
+                "reply": plain(exam.records.replies[place]),
+            }
+        )
+    return found
 
 
 def results_of(results: Sequence[Result]) -> list[dict[str, Any]]:

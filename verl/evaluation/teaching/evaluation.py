@@ -139,11 +139,25 @@ def _people(source: Source, students: Sequence[FrozenModel], teachers: Sequence[
                 source,
                 tokenizer_of(source, one.model, who=one.label),
                 engine=resolved_engine(one),
+                model_type=_model_type(source, one),
             )
             for one in teachers
         ),
         trained_with=len(source.run.reward.classmates),
     )
+
+
+def _model_type(source: Source, teacher: FrozenModel) -> str | None:
+    """Of a teacher that writes two turns, which are joined as its kind of model does; None where nobody asks."""
+    if not source.teaching.protocol.teacher_asks:
+        return None
+    from transformers import AutoConfig
+
+    try:
+        return str(AutoConfig.from_pretrained(teacher.model).model_type)
+    except (OSError, ValueError):
+        # One on a server may be known here by its tokenizer alone.
+        return None
 
 
 def _told(

@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 from verl.classmate.generation_config import ValGenerationConfig
-from verl.evaluation.teaching.asking import ANSWERS, PROBES, TOLD, Asking, Unit
+from verl.evaluation.teaching.asking import ANSWERS, ASKED, PROBES, TOLD, Asking, Unit
 from verl.evaluation.teaching.items import Item
 from verl.evaluation.teaching.serving import Patiently
 from verl.evaluation.teaching.sources import Source
-from verl.evaluation.teaching.trials import Answers, Setting, Told
+from verl.evaluation.teaching.trials import Answers, Asked, Setting, Told
 from verl.evaluation.teaching.tutors import Teacher, advised
 from verl.teaching.lesson import Probe
 from verl.workers.student import Student
@@ -50,12 +50,21 @@ class Records:
 
     probes: dict[tuple[int, str, int], Probe] = field(default_factory=dict)
     """By student, item and seed: greedy and sampled teachers read the same outline."""
+    questions: dict[Key, Asked] = field(default_factory=dict)
+    """What teachers asked, where they write the probe's question (`probe.author: teacher`)."""
+    replies: dict[Key, Probe] = field(default_factory=dict)
+    """What students replied to it."""
     alone: dict[tuple[int, str, str], Answers] = field(default_factory=dict)
     """Without advice, by student, item and setting."""
     told: dict[Key, Told] = field(default_factory=dict)
     """What tutors told."""
     guided: dict[Key, Answers] = field(default_factory=dict)
     """What students made of it; nothing where nothing was shown."""
+
+    def probe(self, tutor: str, reader: int, item: Item, setting: Setting) -> Probe:
+        """What a teacher reads of a student."""
+        own = self.replies.get((tutor, reader, item.name, setting.key))
+        return self.probes[reader, item.name, setting.seed] if own is None else own
 
 
 def students_with(
@@ -131,7 +140,7 @@ class Exam:
         self.items = tuple(items)
         self.settings = tuple(settings)
         self._asking = asking
-        self._name = name
+        self.name = name
         self._by_setting = {one: students_with(source, people.tokenizers, client, one, numbers) for one in settings}
 
     @property
@@ -143,7 +152,7 @@ class Exam:
         return ((reader, item, setting) for setting in self.settings for item in self.items for reader in readers)
 
     def _key(self, what: str, reader: int, item: Item, setting: str) -> str:
-        return f"{self._name}|{what}|{reader}|{item.name}|{setting}"
+        return f"{self.name}|{what}|{reader}|{item.name}|{setting}"
 
     def ask_alone(self, models: Sequence[str], readers: Sequence[int]) -> None:
         """Baselines and outlines of these students."""
@@ -155,21 +164,52 @@ class Exam:
             units.append(unit.goes_to(self.records.alone, (r, item.name, setting.key)))
             # Greedy and sampled teachers read the same outline.
             key = self._key("outline", r, item, str(setting.seed))
-            if key not in outlines:
+            if key not in outlines and not self._source.teaching.protocol.teacher_asks:
                 outlines.add(key)
                 outline = Unit(key, partial(self._outline, self._by_setting[setting], item, r), PROBES)
                 units.append(outline.goes_to(self.records.probes, (r, item.name, setting.seed)))
-        self._asking.ask(f"{self._name}: students alone", models, units)
+        self._asking.ask(f"{self.name}: students alone", models, units)
+
+    def ask_question(self, teacher: Teacher, readers: Sequence[int]) -> None:
+        """What a teacher asks the students, where it writes the probe's question."""
+        units = []
+        for r, item, setting in self._units(readers):
+            ask = partial(teacher.ask, item=item, student=self.students[r], setting=setting)
+            unit = Unit(self._key(f"{teacher.name} asks", r, item, setting.key), ask, ASKED)
+            units.append(unit.goes_to(self.records.questions, (teacher.name, r, item.name, setting.key)))
+        self._asking.ask(f"{self.name}: {teacher.name} asks", [teacher.name], units)
+
+    def ask_replies(self, models: Sequence[str], readers: Sequence[int], teachers: Sequence[str]) -> None:
+        """What students reply to teachers; the same question gets the same reply, and none where there is none."""
+        units: dict[str, Unit[Probe]] = {}
+        for teacher in teachers:
+            for r, item, setting in self._units(readers):
+                place: Key = (teacher, r, item.name, setting.key)
+                text = self.records.questions[place].question.text
+                if not text:
+                    self.records.replies[place] = Probe()
+                    continue
+                key = f"{self._key('reply', r, item, str(setting.seed))}|{text}"
+                reply = partial(self._outline, self._by_setting[setting], item, r, asked=text)
+                unit = units.setdefault(key, Unit(key, reply, PROBES))
+                unit.goes_to(self.records.replies, place)
+        self._asking.ask(f"{self.name}: students reply", models, list(units.values()))
 
     def ask_teacher(self, teacher: Teacher, readers: Sequence[int]) -> None:
         """What a teacher tells the students."""
         units = []
         for r, item, setting in self._units(readers):
-            probe = self.records.probes[r, item.name, setting.seed]
-            write = partial(teacher.write, item=item, student=self.students[r], probe=probe, setting=setting)
+            write = partial(
+                teacher.write,
+                item=item,
+                student=self.students[r],
+                probe=self.records.probe(teacher.name, r, item, setting),
+                setting=setting,
+                asked=self.records.questions.get((teacher.name, r, item.name, setting.key)),
+            )
             unit = Unit(self._key(teacher.name, r, item, setting.key), write, TOLD)
             units.append(unit.goes_to(self.records.told, (teacher.name, r, item.name, setting.key)))
-        self._asking.ask(f"{self._name}: {teacher.name} writes", [teacher.name], units)
+        self._asking.ask(f"{self.name}: {teacher.name} writes", [teacher.name], units)
 
     async def advise(self, tutor: str, reader: int, text: Callable[[Item], str]) -> None:
         """Lets a tutor that is no model tell a student something about each item."""
@@ -196,15 +236,15 @@ class Exam:
                     guided = partial(self._guided, self._by_setting[setting], item, r, text)
                     units[key] = Unit(key, guided, ANSWERS)
                 units[key].goes_to(self.records.guided, place)
-        self._asking.ask(f"{self._name}: students taught", models, list(units.values()))
+        self._asking.ask(f"{self.name}: students taught", models, list(units.values()))
 
     @staticmethod
     async def _alone(students: Students, item: Item, r: int, _: Patiently) -> Answers:
         return Answers.of_students(await students.alone(item.task, r, step=0, validate=True))
 
     @staticmethod
-    async def _outline(students: Students, item: Item, r: int, _: Patiently) -> Probe:
-        return await students.outline(item.task, r, draw=0)
+    async def _outline(students: Students, item: Item, r: int, _: Patiently, *, asked: str | None = None) -> Probe:
+        return await students.outline(item.task, r, draw=0, asked=asked)
 
     @staticmethod
     async def _guided(students: Students, item: Item, r: int, text: str, _: Patiently) -> Answers:

@@ -81,7 +81,7 @@ def ask_offtask(asking: Asking, source: Source, teacher: Teacher, items: Sequenc
 
 
 async def _answer(source: Source, teacher: Teacher, item: Item, client: Patiently) -> Answers:
-    outcome, raw, _, error = await teacher.said(client, chat_of(item), item, _SETTING)
+    outcome, raw, error = await teacher.said(client, chat_of(item), item, _SETTING)
     if outcome is not Outcome.ok:
         return Answers(responses=(), failed=1, outcome=outcome, error=error)
     teaching = source.teaching

@@ -185,7 +185,7 @@ def _cell(exam: Exam, tutor: str, reader: int, item: Item, setting: Setting) -> 
         guided=None if guided is None else guided.responses,
         teaching_tokens=0 if told is None or guided is None else told.teaching.tokens,
         teacher_tokens=0 if told is None else told.raw_tokens,
-        probe_tokens=records.probes[reader, item.name, setting.seed].tokens if reads_outline else 0,
+        probe_tokens=records.probe(tutor, reader, item, setting).tokens if reads_outline else 0,
         leaked=None if tutor == NULL or told is None else told.leak,
         question=item.name,
     )

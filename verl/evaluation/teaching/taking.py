@@ -21,6 +21,7 @@ from verl.evaluation.teaching.options import Options
 from verl.evaluation.teaching.serving import TEACHER, UNTRAINED, Serving
 from verl.evaluation.teaching.sources import Source
 from verl.evaluation.teaching.trials import Answers, Setting
+from verl.evaluation.teaching.tutors import Teacher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +95,11 @@ class Taking:
         for names, readers in self._lots():
             for exam in self._exams:
                 exam.ask_alone(names, readers)
+        if self._source.teaching.protocol.teacher_asks:
+            self._ask_questions(controls)
         for teacher in self._people.teachers:
-            if teacher.name == TEACHER or UNTRAINED in controls:
-                self.exam.ask_teacher(teacher, everyone)
-            if self.search is not None:
-                self.search.ask_teacher(teacher, everyone)
+            for exam in self._written_by(teacher, controls):
+                exam.ask_teacher(teacher, everyone)
             if self.data.offtask is not None:
                 items = self.data.offtask.chosen
                 self.offtask[teacher.name] = ask_offtask(self._asking, self._source, teacher, items)
@@ -109,6 +110,23 @@ class Taking:
             self.exam.ask_guided(names, readers, tutors)
         if self.search is not None:
             self._find_fixed(self.search)
+
+    def _written_by(self, teacher: Teacher, controls: Sequence[str]) -> list[Exam]:
+        """The exams that a teacher writes for."""
+        asked = [self.exam] if teacher.name == TEACHER or UNTRAINED in controls else []
+        return [*asked, *([self.search] if self.search is not None else [])]
+
+    def _ask_questions(self, controls: Sequence[str]) -> None:
+        """What teachers ask, and students reply."""
+        everyone = range(len(self.exam.students))
+        askers: dict[str, list[str]] = {}
+        for teacher in self._people.teachers:
+            for exam in self._written_by(teacher, controls):
+                exam.ask_question(teacher, everyone)
+                askers.setdefault(exam.name, []).append(teacher.name)
+        for names, readers in self._lots():
+            for exam in self._exams:
+                exam.ask_replies(names, readers, askers.get(exam.name, ()))
 
     async def _reveal(self) -> None:
         words = self._options.reveal

@@ -13,7 +13,7 @@ from typing import Any
 from verl.classmate.outcome import POLICY_FAILURES, Outcome
 from verl.classmate.row import Continuation
 from verl.teaching.evaluation_metrics import Response
-from verl.teaching.lesson import Probe, plain, rebuilt
+from verl.teaching.lesson import Probe, plain, rebuilt, teaching_of
 from verl.teaching.row import StudentAnswer
 from verl.teaching.tags import Teaching, TeachingState
 from verl.workers.student_answers import student_answer
@@ -32,6 +32,10 @@ class Setting:
     def key(self) -> str:
         """For journal and document."""
         return f"{self.decoding}|{self.seed}"
+
+
+NOTHING = Teaching(text="", state=TeachingState.missing, tokens=0, written_tokens=0)
+"""What is found where nothing was written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +58,7 @@ class Told:
     @classmethod
     def failed(cls, outcome: Outcome, error: str | None = None) -> "Told":
         """Nothing was written."""
-        nothing = Teaching(text="", state=TeachingState.missing, tokens=0, written_tokens=0)
-        return cls(outcome=outcome, error=error, teaching=nothing)
+        return cls(outcome=outcome, error=error, teaching=NOTHING)
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
@@ -79,6 +82,36 @@ class Told:
                 "teaching": Teaching(**{**teaching, "state": TeachingState(teaching["state"])}),
             }
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a teacher asks a student that writes its own question for the probe."""
+
+    outcome: Outcome = Outcome.ok
+    """ok, or why nothing was written."""
+    error: str | None = None
+    """What an engine said."""
+    raw: str = ""
+    """The teacher's whole first turn."""
+    prompt_ids: tuple[int, ...] = ()
+    """What it was asked, in its tokens."""
+    turn_ids: tuple[int, ...] = ()
+    """The turn, which the second one follows."""
+    question: Teaching = NOTHING
+    """What is put to the student."""
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        content: dict[str, Any] = plain(self)
+        return content
+
+    @classmethod
+    def of_plain(cls, content: dict[str, Any]) -> "Asked":
+        """The inverse of `plain`."""
+        ids = {name: tuple(content[name]) for name in ("prompt_ids", "turn_ids")}
+        question = teaching_of(content["question"])
+        return cls(**{**content, **ids, "outcome": Outcome(content["outcome"]), "question": question})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ rival of the teacher has more room than it.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +18,14 @@ from verl.classmate import cot
 from verl.classmate.cot import CotMarkers
 from verl.classmate.errors import ConfigError
 from verl.classmate.outcome import Outcome
+from verl.classmate.reply import Reply
 from verl.classmate.row import Task
 from verl.classmate.seeds import POLICY_SEED, request_seed, row_key, sends_seed
 from verl.classmate.templates import for_run
 from verl.evaluation.teaching.items import Item
 from verl.evaluation.teaching.serving import Patiently
 from verl.evaluation.teaching.sources import Source
-from verl.evaluation.teaching.trials import Setting, Told
+from verl.evaluation.teaching.trials import Asked, Setting, Told
 from verl.teaching.answers import AnswerRules, extract_answer, same_as_truth
 from verl.teaching.config import TeachingConfig
 from verl.teaching.leak import find_leak
@@ -31,6 +33,8 @@ from verl.teaching.lesson import Probe
 from verl.teaching.tags import extract_teaching
 from verl.teaching.templates import Messages
 from verl.utils import hf_tokenizer
+from verl.utils.tokenizer import create_continuous_token_builder
+from verl.workers.probe_author import ProbeAuthor, closing_ids
 from verl.workers.student import Student
 
 REVEAL = "The answer is {ground_truth}."
@@ -86,7 +90,9 @@ class Sampling:
 class Teacher:
     """A model that reads a question and an outline, and writes."""
 
-    def __init__(self, name: str, source: Source, tokenizer: Any, *, engine: str) -> None:
+    def __init__(
+        self, name: str, source: Source, tokenizer: Any, *, engine: str, model_type: str | None = None
+    ) -> None:
         """Keeps its parts.
 
         Args:
@@ -94,16 +100,46 @@ class Teacher:
             source: with lengths, templates, sampling.
             tokenizer: its own.
             engine: who runs it: hf, vllm or openai.
+            model_type: of its config, which says how turns are joined; None: as most are.
         """
         self.name = name
         self._source = source
         self._tokenizer = tokenizer
+        self._model_type = model_type
         self._seeded = sends_seed(engine, deterministic=source.run.deterministic)
 
-    async def write(self, client: Patiently, item: Item, student: Student, probe: Probe, setting: Setting) -> Told:
-        """What it tells a student."""
-        if probe.outcome is not Outcome.ok:
-            return Told.failed(probe.outcome, probe.error)
+    async def ask(self, client: Patiently, item: Item, student: Student, setting: Setting) -> Asked:
+        """What it asks a student that it is to teach (`probe.author: teacher`)."""
+        author = ProbeAuthor(self._source.teaching)
+        ids = self._prompt_ids(author.asks(item.question, [student]))
+        if self._too_long(ids):
+            return Asked(outcome=Outcome.too_long, error=self._too_long(ids))
+        most = min(author.most_tokens, self._source.run.max_response_length)
+        reply = await self._request(client, ids, item, setting, purpose=_WRITES + 2 * student.reader, most=most)
+        if reply.outcome is not Outcome.ok:
+            return Asked(outcome=reply.outcome, error=reply.error)
+        raw = self._decoded(reply.token_ids)
+        return Asked(
+            raw=raw,
+            prompt_ids=tuple(ids),
+            turn_ids=(*reply.token_ids, *closing_ids(reply.token_ids, most, self._tokenizer)),
+            question=author.question_in(raw, [student], thought_opened=self._thought_opened(ids)),
+        )
+
+    async def write(
+        self,
+        client: Patiently,
+        item: Item,
+        student: Student,
+        probe: Probe,
+        setting: Setting,
+        *,
+        asked: Asked | None = None,
+    ) -> Told:
+        """What it tells a student; where it has `asked` the student itself, `probe` is the reply to that."""
+        for before in (asked, probe):
+            if before is not None and before.outcome is not Outcome.ok:
+                return Told.failed(before.outcome, before.error)
         teaching = self._source.teaching
         protocol = teaching.protocol
         messages = teaching.templates.adaptive(
@@ -112,47 +148,91 @@ class Teacher:
             student_name=student.name if protocol.name_student else None,
             teaching_limit=protocol.max_teaching_tokens,
         )
+        ids, room = self._prompt_ids(messages), self._source.run.max_response_length
+        too_long = self._too_long(ids)
+        if asked is not None:
+            # Its own first turn stands in its context, as in training, and takes its part of the response's length.
+            ids = self._second_prompt(asked, item, student, messages)
+            room -= len(ids) - len(asked.prompt_ids)
+            too_long = None if room > 0 else f"its question and what follows leave no room in {room + len(ids)} tokens"
+        if too_long:
+            return Told.failed(Outcome.too_long, too_long)
         # Students have seeds of their own for one item, and so have those who write for them.
-        outcome, raw, ids, error = await self.said(
-            client, messages, item, setting, purpose=_WRITES + 2 * student.reader
-        )
-        if outcome is not Outcome.ok:
-            return Told.failed(outcome, error)
-        tags = teaching.templates.tags
-        opened = cot.opens_thought(ids, self._tokenizer, CotMarkers(start=tags.thought_open, end=tags.thought_close))
-        return await told(raw, teaching, item.task, student, thought_opened=opened, raw_tokens=student.count(raw))
+        purpose = _WRITES + 2 * student.reader
+        again = asked is not None
+        reply = await self._request(client, ids, item, setting, purpose=purpose, most=room, again=again)
+        if reply.outcome is not Outcome.ok:
+            return Told.failed(reply.outcome, reply.error)
+        raw = self._decoded(reply.token_ids)
+        written = student.count(raw) + (0 if asked is None else student.count(asked.raw))
+        opened = self._thought_opened(ids)
+        return await told(raw, teaching, item.task, student, thought_opened=opened, raw_tokens=written)
 
     async def said(
-        self, client: Patiently, messages: Messages, item: Item, setting: Setting, *, purpose: int = _ANSWERS
-    ) -> tuple[Outcome, str, list[int], str | None]:
-        """What became of a request, the text, the prompt in the teacher's tokens, and what an engine said of a failure.
+        self, client: Patiently, messages: Messages, item: Item, setting: Setting
+    ) -> tuple[Outcome, str, str | None]:
+        """What became of a request of another kind, the text, and what an engine said of a failure.
 
         Args:
             client: asks it.
             messages: the chat.
             item: that it is about.
             setting: greedy or sampled, and the seed.
-            purpose: of several requests about one item each has its own.
         """
-        run = self._source.run
+        ids = self._prompt_ids(messages)
+        if self._too_long(ids):
+            return Outcome.too_long, "", self._too_long(ids)
+        most = self._source.run.max_response_length
+        reply = await self._request(client, ids, item, setting, purpose=_ANSWERS, most=most)
+        return reply.outcome, self._decoded(reply.token_ids) if reply.outcome is Outcome.ok else "", reply.error
+
+    def _prompt_ids(self, messages: Messages) -> list[int]:
         text = self._tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, **run.template_kwargs
+            messages, tokenize=False, add_generation_prompt=True, **self._source.run.template_kwargs
         )
-        ids = list(self._tokenizer.encode(text, add_special_tokens=False))
-        if len(ids) > run.max_prompt_length:
-            return Outcome.too_long, "", ids, f"its prompt has {len(ids)} tokens of {run.max_prompt_length}"
-        sampling = Sampling.of(self._source, setting.decoding)
-        params: dict[str, Any] = {**vars(sampling), "max_tokens": run.max_response_length}
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _second_prompt(self, asked: Asked, item: Item, student: Student, adaptive: Messages) -> list[int]:
+        """All that stands before its second turn, joined as in training."""
+        author = ProbeAuthor(self._source.teaching)
+        chat = [*author.asks(item.question, [student]), {"role": "assistant", "content": asked.raw}]
+        builder = create_continuous_token_builder(
+            self._tokenizer,
+            hf_model_type=self._model_type,
+            chat_template_kwargs=dict(self._source.run.template_kwargs),
+        )
+        begun = [*asked.prompt_ids, *asked.turn_ids]
+        return list(builder.merge_context_tokens(chat, [*chat, *author.goes_on(adaptive)], begun).token_ids)
+
+    def _too_long(self, ids: Sequence[int]) -> str | None:
+        most = self._source.run.max_prompt_length
+        return f"its prompt has {len(ids)} tokens of {most}" if len(ids) > most else None
+
+    async def _request(
+        self,
+        client: Patiently,
+        ids: list[int],
+        item: Item,
+        setting: Setting,
+        *,
+        purpose: int,
+        most: int,
+        again: bool = False,
+    ) -> Reply:
+        """Asks its engine; of several requests about one item each has its own `purpose`, or is a second turn."""
+        params: dict[str, Any] = {**vars(Sampling.of(self._source, setting.decoding)), "max_tokens": most}
         if self._seeded:
             key = row_key(item.task.data_source, item.task.extra_info["index"])
-            params["seed"] = request_seed(setting.seed, 0, key, 0, POLICY_SEED, purpose)
-        reply = await client.complete(self.name, ids, params)
-        if reply.outcome is not Outcome.ok:
-            return reply.outcome, "", ids, reply.error
-        raw = self._tokenizer.decode(
-            list(reply.token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return Outcome.ok, str(raw), ids, None
+            params["seed"] = request_seed(setting.seed, 0, key, 0, POLICY_SEED, purpose) ^ again
+        return await client.complete(self.name, ids, params)
+
+    def _decoded(self, ids: Sequence[int]) -> str:
+        text = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return str(text)
+
+    def _thought_opened(self, ids: Sequence[int]) -> bool:
+        tags = self._source.teaching.templates.tags
+        return cot.opens_thought(ids, self._tokenizer, CotMarkers(start=tags.thought_open, end=tags.thought_close))
 
 
 async def told(

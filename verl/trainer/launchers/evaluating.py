@@ -7,13 +7,14 @@ One decision: who is evaluated on what is told by the evaluation's options; ever
     ['--teacher', 'T', '--data', 'test.parquet', '--students', 'A,B', ...]
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
 from verl.classmate.errors import ConfigError
 from verl.trainer.launchers.composing import value_of
-from verl.trainer.launchers.values import hydra_value
+from verl.trainer.launchers.values import count, hydra_value
 from verl.trainer.run.recorded_config import flatten
 
 DOCUMENT = "teaching_evaluation.json"
@@ -31,6 +32,26 @@ _TOLD = (
 )
 """Keys that its options tell."""
 
+NODE = "launch.evaluation"
+"""What a run file or a user sets of the evaluation; null: as the evaluation's own command has it."""
+
+SETTINGS: Mapping[str, str | tuple[str, ...]] = {
+    "items": "count",
+    "decoding": ("sampled", "greedy"),
+    "seeds": "numbers",
+    "baseline_samples": "count",
+    "guided_samples": "count",
+    "controls": ("null", "untrained", "reveal", "fixed", "none"),
+    "reveal": "text",
+    "candidates": "file",
+    "fixed_candidates": "count",
+    "search_items": "count",
+    "search_samples": "count",
+    "offtask": "file",
+    "offtask_items": "count",
+}
+"""Key of the node and option of the command -> what it takes: a count, text, numbers, a file, or some of the words."""
+
 
 def evaluation_options(
     students: dict[str, list[dict[str, object]]], config: DictConfig, *, files: dict[str, str], untrained: str | None
@@ -44,7 +65,7 @@ def evaluation_options(
         untrained: what the teacher was trained from; None: that is not known.
 
     Raises:
-        ConfigError: a student's path holds a comma, which the options cannot tell.
+        ConfigError: a student's path holds a comma, which the options cannot tell; whatever `chosen` raises.
     """
     named = {node: [str(one["model"]) for one in entries] for node, entries in students.items()}
     for model in (one for models in named.values() for one in models if "," in one):
@@ -56,10 +77,44 @@ def evaluation_options(
         "unseen": ",".join(named["rcl.unseen_students"]),
         "baseline_samples": value_of(config, "rcl.protocol.val_baseline_samples"),
         "guided_samples": value_of(config, "rcl.protocol.val_guided_samples"),
-        "items": value_of(config, "launch.evaluation_items"),
         "engine": "hf" if value_of(config, "trainer.device") == "cpu" else None,
+        **chosen(config),
     }
     return [word for name, value in values.items() if value for word in (f"--{name}", str(value))]
+
+
+def chosen(config: DictConfig) -> dict[str, str]:
+    """What is set of the evaluation: options by name, as they are written.
+
+    They are looked at before a training begins, at whose end it would be late to hear of a mistake.
+
+    Raises:
+        ConfigError: a name or a value that the evaluation does not have, or a file that is not there.
+    """
+    node = value_of(config, NODE) or {}
+    if not isinstance(node, dict) or (unknown := sorted(node.keys() - SETTINGS.keys())):
+        raise ConfigError(f"{NODE}.{unknown[0] if isinstance(node, dict) else node}: write {', '.join(SETTINGS)}")
+    return {name: _told(name, node[name]) for name in SETTINGS if node.get(name) is not None}
+
+
+def _told(name: str, value: object) -> str:
+    """One setting as its option is written."""
+    takes, key = SETTINGS[name], f"{NODE}.{name}"
+    if takes == "count":
+        return str(count(key, str(value)))
+    # The control `null` is a word, which YAML reads as nothing.
+    listed = value if isinstance(value, list) else str(value).split(",")
+    words = ["null" if one is None else str(one).strip() for one in listed]
+    if isinstance(takes, tuple):
+        if not words or not set(words) <= set(takes) or ("none" in words and len(words) > 1):
+            raise ConfigError(f"{key}={','.join(words)}: write some of [{','.join(takes)}]")
+    elif takes == "numbers" and (len(set(words)) < len(words) or not all(word.isdecimal() for word in words)):
+        raise ConfigError(f"{key}={','.join(words)}: write different whole numbers, such as [0,1]")
+    elif takes == "text" and "{ground_truth}" not in str(value):
+        raise ConfigError(f"{key}={value}: write {{ground_truth}} where the answer is to stand")
+    elif takes == "file" and not Path(str(value)).expanduser().is_file():
+        raise ConfigError(f"{key}={value}: there is no such file; name one")
+    return ",".join(words) if isinstance(value, list) or isinstance(takes, tuple) else str(value)
 
 
 def changed_keys(config: DictConfig, base: DictConfig) -> list[str]:

@@ -23,7 +23,7 @@ from verl.trainer.launchers import gpus
 from verl.trainer.launchers.arguments import Request
 from verl.trainer.launchers.composing import Command, check_teaching, composed, value_of
 from verl.trainer.launchers.datasets import Preparation, rows_of
-from verl.trainer.launchers.evaluating import changed_keys, evaluation_options, output_file
+from verl.trainer.launchers.evaluating import changed_keys, chosen, evaluation_options, output_file
 from verl.trainer.launchers.folders import PRE_RL_MODEL, RESULTS, run_folder, weights_in
 from verl.trainer.launchers.overrides import FOLDER, Settings, translate
 from verl.trainer.launchers.phases import EVALUATION, WORDS, Phase
@@ -349,9 +349,8 @@ class _Making:
             variables[gpus.VARIABLE] = ",".join(self.split.training)
         no_gpu = not self.request.server_gpus and not self.request.train_gpus
         if self.request.launcher == "server" and self.phase.trains and no_gpu and not os.environ.get(AT_END):
-            items = value_of(self.config, "launch.evaluation_items")
-            most = ["--items", str(items)] if items else []
-            variables[AT_END] = shlex.join([sys.executable, "-m", EVALUATION, *most])
+            told = [word for name, one in chosen(self.config).items() for word in (f"--{name}", one)]
+            variables[AT_END] = shlex.join([sys.executable, "-m", EVALUATION, *told])
         return variables
 
 

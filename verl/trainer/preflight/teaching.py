@@ -16,7 +16,7 @@ from verl.teaching.held_out import held_out_hashes
 from verl.teaching.reward_config import RLT_NODE
 from verl.trainer.preflight.data import data_files
 from verl.trainer.preflight.tables import column_values
-from verl.workers.classmates.placement import scores_at_any_temperature
+from verl.workers.classmates.placement import resolved_schedule, scores_at_any_temperature, taking_turns
 from verl.workers.explaining import writing_temperature
 
 ESTIMATORS = {"rcl": ("grpo",), "rlt": ("grpo",), "rcl+rlt": ("gdpo_classmate", "gdpo_wo_bn")}
@@ -51,9 +51,12 @@ def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: Teaching
             )
     if run.max_response_length < 2:
         raise ConfigError("data.max_response_length leaves no room for a teaching; write 64 or more")
+    if teaching.protocol.teacher_asks:
+        _check_author(config, run, teaching)
     if teaching.reward.uses_rlt:
         rollout = config["actor_rollout_ref"]["rollout"]
         _check_temperatures(rollout, run, teaching)
+        _check_whole_distribution(rollout, kind)
         if not rollout["calculate_log_probs"]:
             raise ConfigError(
                 f"{NODE}.reward.kind={kind} compares with the teacher's own log-probs; write "
@@ -66,6 +69,33 @@ def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: Teaching
         _check_ref_mix(config)
     if teaching.collect.enable:
         held_out_hashes(teaching.collect.exclude_files)
+
+
+def _check_author(config: Mapping[str, Any], run: RunConfig, teaching: TeachingConfig) -> None:
+    """Students reply while the teacher's row is made, there is room for both of its turns, and both are trained."""
+    key, protocol = f"{NODE}.protocol.probe.author", teaching.protocol
+    schedule = resolved_schedule(config, run.reward)
+    if taking_turns(run.reward, schedule):
+        raise ConfigError(
+            f"{key}=teacher asks students while rows are written, when classmate_schedule={schedule} has them asleep; "
+            f"write reward_model.classmate_schedule=streamed, or {key}=student_prompt"
+        )
+    if taking_turns(run.reward, schedule, validate=True):
+        raise ConfigError(
+            f"{key}=teacher asks students while rows are written, when colocated unseen students are asleep; write "
+            f"placement: dedicated into {NODE}.unseen_students, or {NODE}.unseen_students=[]"
+        )
+    if run.reward.token_level_main_reward_mode != "all_tokens":
+        raise ConfigError(
+            f"reward_model.token_level_main_reward_mode={run.reward.token_level_main_reward_mode} would train the "
+            f"last turn alone, but {key}=teacher writes two; write all_tokens"
+        )
+    between = protocol.probe.max_question_tokens + protocol.max_probe_tokens
+    if run.max_response_length <= between:
+        raise ConfigError(
+            f"data.max_response_length={run.max_response_length} holds the teacher's question, the reply (at most "
+            f"{between} tokens), teacher_adaptive_template and the advice; write {between + 512} or more"
+        )
 
 
 def _check_temperatures(rollout: Mapping[str, Any], run: RunConfig, teaching: TeachingConfig) -> None:
@@ -81,6 +111,21 @@ def _check_temperatures(rollout: Mapping[str, Any], run: RunConfig, teaching: Te
                 f"{RLT_NODE}.unbias_teacher_log_probs=false scores the teacher at 1, but engines tell of what it "
                 f"writes at {key}={heat:g}; write unbias_teacher_log_probs=true, or {key}=1"
             )
+
+
+def _check_whole_distribution(rollout: Mapping[str, Any], kind: str) -> None:
+    """What is drawn of the likeliest tokens alone has log-probs that the students' cannot be compared with."""
+    for name, node in (("", rollout), ("val_kwargs.", rollout["val_kwargs"])):
+        if name and not float(node["temperature"]):
+            # Nothing is drawn.
+            continue
+        for key, whole, cuts in (("top_p", "1", float(node["top_p"]) < 1), ("top_k", "-1", int(node["top_k"]) > 0)):
+            if cuts:
+                raise ConfigError(
+                    f"actor_rollout_ref.rollout.{name}{key}={node[key]} biases {NODE}.reward.kind={kind}, whose "
+                    "students are scored over all tokens; write "
+                    f"actor_rollout_ref.rollout.{name}{key}={whole}"
+                )
 
 
 def _check_ref_mix(config: Mapping[str, Any]) -> None:
