@@ -13,7 +13,7 @@ from typing import Any
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from verl.classmate.errors import ConfigError
-from verl.teaching.config import TeachingConfig
+from verl.teaching.config import NODE, TeachingConfig
 from verl.teaching.tags import Teaching, extract_teaching, outline_of
 from verl.teaching.templates import Messages, Templates
 from verl.trainer.run.checkpoints import latest_step
@@ -25,8 +25,12 @@ class Model:
 
     def __init__(self, path: str) -> None:
         """Loads it."""
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(path)
-        self.model = AutoModelForCausalLM.from_pretrained(path)
+        try:
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(path)
+            self.model = AutoModelForCausalLM.from_pretrained(path)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ConfigError(f"{path} cannot be loaded ({reason}); name a model, or a teacher's run") from error
 
     def answer(self, messages: Messages, tokens: int) -> str:
         """What it writes greedily, in at most so many tokens."""
@@ -44,9 +48,14 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("question")
     parser.add_argument("--max_new_tokens", type=int, default=512, help="of each answer; default: 512")
     options = parser.parse_args(arguments)
+    if not options.question.strip():
+        raise ConfigError("the question is blank; write one")
     path, config, run = options.teacher, TeachingConfig(), Path(options.teacher)
     if (run / "rollouts").is_dir():
-        config = TeachingConfig.read(read_config(run)["rcl"])
+        content = read_config(run)
+        if NODE not in content or not latest_step(run):
+            raise ConfigError(f"{run} is no teacher's run with a checkpoint; name another, or a model")
+        config = TeachingConfig.read(content[NODE])
         path = str(run / f"global_step_{latest_step(run)}" / "actor" / "huggingface")
     teacher, student = Model(path), Model(options.student)
     prompts: Templates = config.templates

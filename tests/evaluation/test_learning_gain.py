@@ -10,10 +10,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from tests.evaluation.teaching.scripted import Scripted, row, student, world
 from verl.evaluation import learning_gain
-from verl.evaluation.learning_gain import as_many, main
+from verl.evaluation.learning_gain import as_many, main, training_command
 from verl.teaching.shards import read_shards
 from verl.teaching.student_sets import StudentSet
 from verl.utils.model_servers.mapping import Server, changing
@@ -110,6 +111,14 @@ def test_a_rival_needs_solutions(scripted: Scripted, capsys: pytest.CaptureFixtu
     table = json.loads((scripted.folder / "gain" / "learning_gain.json").read_text())
     assert sorted(table["arms"]) == ["alone", "teachings"]
     assert table["over_rival"] == {"value": None, "interval": None}
+
+
+def test_names_with_odd_characters_reach_the_trainer() -> None:
+    places = ("my models/7b, cold", "lr=1e-5/sets/it's.parquet", "lr=1e-5/students/\u00fc {x}")
+    model, rows, folder = places
+    command = training_command(model, Path(rows), Path(folder), max_length=8, more=())
+    read = [OverridesParser.create().parse_override(one).value() for one in command[4:7]]
+    assert tuple(read) == places
 
 
 def test_training_questions_that_are_all_held_out(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:

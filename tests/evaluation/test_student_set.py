@@ -87,6 +87,9 @@ def test_a_held_out_question_ends_it_or_is_left_out(
     assert build(place, student, *held_out, "--leave_out_held_out") == 0
     assert "1 held_out, 3 collected, 3 kept" in capsys.readouterr().out
     assert all("2 + 5" not in one["question"] for one in made(place))
+    nothing_else = shards(tmp_path / "more", row())
+    assert build(nothing_else, student, *held_out, "--leave_out_held_out") == 2
+    assert "all 1 rows are of held-out questions; collect other questions" in capsys.readouterr().err
 
 
 def test_rows_longer_than_the_context_are_never_cut(

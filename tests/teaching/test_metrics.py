@@ -54,6 +54,12 @@ def test_fractional_rates() -> None:
     assert found["rcl/severity"] == 0.25
 
 
+def test_who_says_nothing_keeps_all_that_was_right() -> None:
+    silent = step(solved(0.5, 0.0, state=TeachingState.empty), solved(0.25, 0.0, state=TeachingState.missing))
+    assert silent["rcl/ndr_c"] == 1
+    assert step(solved(0.5, 0.5, state=TeachingState.empty), solved(0.5, 0.25))["rcl/ndr_c"] == pytest.approx(0.625)
+
+
 def test_teaching_efficiency() -> None:
     whole = rate(1.0, **WHOLE)
     found = step(solved(0, whole), solved(0, rate(1.0, parsed=0.5, completed=0.5), length=300))

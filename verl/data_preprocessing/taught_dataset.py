@@ -11,17 +11,25 @@ from typing import Any
 
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
+MODULE = "pkg://verl.data_preprocessing.taught_dataset"
+"""What `data.custom_cls.path` names in a teacher's run."""
+
 
 class TaughtDataset(RLHFDataset):
     """Rows of `data.train_files` and `data.val_files`, as often as `data.students` says."""
+
+    without_truth: int = 0
+    """Questions that are left out, since nobody knows their answers."""
 
     def _read_files_and_tokenize(self) -> None:
         """Upstream's rows, without those whose question nobody knows the answer to."""
         super()._read_files_and_tokenize()
         if self.config.students.needs_truth:
+            before = len(self.dataframe)
             self.dataframe = self.dataframe.filter(
                 has_truth, num_proc=None, desc="Leaving out rows without a ground truth"
             )
+            self.without_truth = before - len(self.dataframe)
 
     @property
     def copies(self) -> int:
@@ -40,6 +48,17 @@ class TaughtDataset(RLHFDataset):
             # Copies are told apart wherever a row is named by its number.
             row["extra_info"] = {**info, "index": f"{info['index']}/{student}", "student": student}
         return row
+
+
+def rows_of_a_question(assignment: str, *, students: int, readers: int) -> dict[str, int]:
+    """How many rows are made of a question, in training and in validation: the node `data.students`.
+
+    Args:
+        assignment: `rcl.protocol.student_assignment`.
+        students: that are trained with.
+        readers: these and the unseen ones.
+    """
+    return {"train": students if assignment == "all" else 1, "val": 1 if assignment == "joint" else readers}
 
 
 def has_truth(row: Mapping[str, Any]) -> bool:

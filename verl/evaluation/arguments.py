@@ -5,6 +5,8 @@
 """
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from verl.classmate.errors import ConfigError
@@ -16,6 +18,12 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises ConfigError instead of ending the process."""
         raise ConfigError(f"{message}; --help shows how it is written")
+
+
+def told_apart(given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What is named, and overrides `key=value`. A folder that is there is named, whatever it is called."""
+    overrides = [one for one in given if "=" in one and not Path(one).expanduser().exists()]
+    return [one for one in given if one not in overrides], overrides
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ def _collect(given: argparse.Namespace) -> list[str]:
     left_out["held_out"] = len(tasks) - len(wanted)
     if not wanted:
         raise ConfigError(f"all questions of {', '.join(given.questions)} are held out; name other questions")
-    teachers = [one for one in given.given if "=" not in one]
+    teachers, overrides = arguments.told_apart(given.given)
     if len(teachers) > 1:
         raise ConfigError(f"{teachers[1]!r} is a second teacher; name one, and write overrides as key=value")
     collection = collect(
@@ -106,7 +106,7 @@ def _collect(given: argparse.Namespace) -> list[str]:
             engine=given.engine,
             servers=given.servers,
             solutions=given.solutions,
-            overrides=tuple(one for one in given.given if "=" in one),
+            overrides=tuple(overrides),
         ),
         tasks=wanted,
         output=given.output,

@@ -35,6 +35,7 @@ from verl.teaching.collected import solution_of
 from verl.teaching.held_out import held_out_hashes, is_held_out, read_tasks
 from verl.teaching.learning_gain import ALONE, SOLUTIONS, TEACHINGS, gain_table
 from verl.teaching.student_sets import PICKS, SelectionRules, StudentSet, normalised
+from verl.trainer.launchers.values import quoted
 from verl.trainer.run.state import write_atomically
 
 MODES = ("self_guided", "with_teaching", "rlt_trace")
@@ -194,18 +195,7 @@ def _train(study: Study, name: str, made: StudentSet) -> Path:
         if json.loads(done.read_text()) != mark:
             raise ConfigError(f"{folder} was trained in another way or on another set; name another --output")
         return folder
-    module, config = SFT
-    command = [
-        sys.executable,
-        "-m",
-        module,
-        f"--config-name={config}",
-        f"model.path={study.student}",
-        f"data.train_files={file}",
-        f"data.max_length={study.max_length}",
-        f"trainer.default_local_dir={folder}",
-        *study.sft,
-    ]
+    command = training_command(study.student, file, folder, max_length=study.max_length, more=study.sft)
     code = subprocess.run(command, check=False).returncode
     if code in (130, 143):
         raise KeyboardInterrupt
@@ -213,6 +203,22 @@ def _train(study: Study, name: str, made: StudentSet) -> Path:
         raise ClassmateEngineError(f"the training on {file} failed (exit code {code}); what it says stands above")
     write_atomically(done, json.dumps(mark) + "\n")
     return folder
+
+
+def training_command(student: str, rows: Path, folder: Path, *, max_length: int, more: Sequence[str]) -> list[str]:
+    """What trains a student: `SFT`, with names as Hydra reads them, whatever characters they hold.
+
+    Args:
+        student: the model.
+        rows: file of the training set.
+        folder: of the trained student.
+        max_length: most tokens of a row.
+        more: overrides of the user's.
+    """
+    module, config = SFT
+    places = {"model.path": student, "data.train_files": str(rows), "trainer.default_local_dir": str(folder)}
+    told = [f"{key}={quoted(place)}" for key, place in places.items()]
+    return [sys.executable, "-m", module, f"--config-name={config}", *told, f"data.max_length={max_length}", *more]
 
 
 def main(arguments: list[str]) -> int:
@@ -238,8 +244,7 @@ def _study(given: argparse.Namespace) -> Study:
     Raises:
         ConfigError: something is missing, or no question is left.
     """
-    teachers = [one for one in given.given if "=" not in one]
-    overrides = [one for one in given.given if "=" in one]
+    teachers, overrides = arguments.told_apart(given.given)
     if len(teachers) > 1:
         raise ConfigError(f"{teachers[1]!r} is a second teacher; name one, and write overrides as key=value")
     if not teachers and given.like is None:

@@ -141,6 +141,8 @@ def _chosen(shards: Shards, order: Order) -> tuple[list[CollectedTeaching], dict
             f"{missing} of {len(shards.rows)} rows are of held-out questions; collect with "
             "rcl.collect.exclude_files or --exclude, or write --leave_out_held_out"
         )
+    if not wanted:
+        raise ConfigError(f"all {missing} rows are of held-out questions; collect other questions")
     named = _taught(wanted, order)
     rows = [row for row in wanted if named is None or row.student in named]
     if not rows:

@@ -50,6 +50,14 @@ def _taught(name: str) -> Callable[[TaughtRow, RclReward], float]:
     return lambda row, reward: getattr(row.taught, name)
 
 
+def _still_right(row: TaughtRow, reward: RclReward) -> float:
+    """The share of answers that are right on both sides, which are drawn apart; where nothing is shown, they are the
+    same answers, and what was right is."""
+    if reward.effect is None:
+        return math.nan
+    return reward.effect.base * (reward.effect.guided if row.shown else 1.0)
+
+
 def _is_in(state: TeachingState) -> Callable[[TaughtRow, RclReward], float]:
     return lambda row, reward: float(row.state is state)
 
@@ -72,6 +80,7 @@ NUMBERS: Mapping[str, Callable[[TaughtRow, RclReward], float]] = {
     "b": _effect(lambda b, w: b),
     "w": _effect(lambda b, w: w),
     "d": _effect(change_of),
+    "still_right": _still_right,
     "improve": _effect(lambda b, w: float(change_of(b, w) > 0)),
     "degrade": _effect(lambda b, w: float(change_of(b, w) < 0)),
     "keep": _effect(lambda b, w: float(change_of(b, w) == 0 and b > 0)),
@@ -124,9 +133,8 @@ def _missing_share(name: str) -> Callable[[Columns], float]:
 
 
 def _kept_right(columns: Columns) -> float:
-    """P(guided right | baseline right): answers with and without advice are drawn apart, so that both come together
-    as often as the product of their rates says."""
-    return _ratio(float(np.nansum(columns["b"] * columns["w"])), float(np.nansum(columns["b"])))
+    """P(guided right | baseline right), as an evaluation has it (`verl.teaching.evaluation_metrics`)."""
+    return _ratio(float(np.nansum(columns["still_right"])), float(np.nansum(columns["b"])))
 
 
 def _normalised_gain(columns: Columns) -> float:

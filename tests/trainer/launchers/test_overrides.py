@@ -31,6 +31,7 @@ TABLE = {
     "degradation_penalty_multiplier=3": (["rcl.reward.degradation_penalty=3"], None),
     "efficiency_weight=0.5": (["rcl.reward.efficiency_weight=0.5"], None),
     "max_probe_tokens=500": (["rcl.protocol.max_probe_tokens=500"], None),
+    "max_probe_tokens=0": (["rcl.protocol.max_probe_tokens=0"], None),
     "sync_ref_model=True": (["rcl.ref_mix.enable=true"], None),
     "ref_model_mixup_alpha=0.9": (["rcl.ref_mix.alpha=0.9"], None),
     "ref_model_sync_steps=32": (["rcl.ref_mix.every=32"], None),

@@ -31,6 +31,7 @@ from verl.evaluation.teaching.options import CONTROLS, DECODINGS, Options
 from verl.evaluation.teaching.sources import Named, Source, of_names, of_run
 from verl.evaluation.teaching.tutors import REVEAL
 from verl.evaluation.teaching.view import WIDTH
+from verl.trainer.launchers.values import quoted
 
 
 def main(arguments: list[str]) -> int:
@@ -116,12 +117,11 @@ def _source(given: argparse.Namespace) -> Source:
     Raises:
         ConfigError: it cannot be told, or is not possible.
     """
-    overrides = [one for one in given.given if "=" in one]
-    runs = [one for one in given.given if "=" not in one]
+    runs, overrides = arguments.told_apart(given.given)
     if len(runs) > 1:
         raise ConfigError(f"{runs[1]!r} is a second run; name one, and write overrides as key=value")
     if given.baseline_cache is not None:
-        overrides.append(f"rcl.baseline_cache={given.baseline_cache}")
+        overrides.append(f"rcl.baseline_cache={quoted(given.baseline_cache)}")
     named = Named(
         teacher=given.teacher,
         untrained=given.untrained,

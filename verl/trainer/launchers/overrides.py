@@ -52,7 +52,7 @@ NAMES: Mapping[str, Name] = {
     "degradation_penalty": Name(kind="number", rl=f"{_REWARD}.degradation_penalty", evaluates=True),
     "degradation_penalty_multiplier": Name(kind="number", rl=f"{_REWARD}.degradation_penalty", evaluates=True),
     "efficiency_weight": Name(kind="number", rl=f"{_REWARD}.efficiency_weight", evaluates=True),
-    "max_probe_tokens": Name(kind="count", rl=f"{_PROTOCOL}.max_probe_tokens", evaluates=True),
+    "max_probe_tokens": Name(kind="budget", rl=f"{_PROTOCOL}.max_probe_tokens", evaluates=True),
     "sync_ref_model": Name(kind="switch", rl=f"{_MIX}.enable"),
     "ref_model_mixup_alpha": Name(kind="number", rl=f"{_MIX}.alpha"),
     "ref_model_sync_steps": Name(kind="count", rl=f"{_MIX}.every"),

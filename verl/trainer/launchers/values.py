@@ -16,8 +16,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from verl.classmate.errors import ConfigError
 
-Kind = Literal["text", "texts", "count", "number", "switch"]
-"""text: one; texts: one or a list `[a,b]`; count: a whole number of 1 or more; number; switch: true or false."""
+Kind = Literal["text", "texts", "count", "budget", "number", "switch"]
+"""text: one; texts: one or a list `[a,b]`; count: a whole number of 1 or more; budget: of 0 or more; number; switch:
+true or false."""
 
 _EMPTY = ("null", "none")
 
@@ -49,9 +50,10 @@ def written(kind: Kind, name: str, value: str) -> str:
 
 def _number(kind: Kind, name: str, value: str) -> str:
     text = value.strip().strip("\"'")
-    if kind == "count":
-        if not re.fullmatch(r"\+?[0-9]+", text) or int(text) < 1:
-            raise ConfigError(f"{name}={value}: expected a whole number of 1 or more")
+    if kind in ("count", "budget"):
+        least = 1 if kind == "count" else 0
+        if not re.fullmatch(r"\+?[0-9]+", text) or int(text) < least:
+            raise ConfigError(f"{name}={value}: expected a whole number of {least} or more")
         return str(int(text))
     try:
         number = float(text)

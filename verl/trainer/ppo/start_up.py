@@ -161,6 +161,8 @@ def check_data(run: OpenRun, config: DictConfig, train: Sized, val: Sized, total
                 f"data.{key}: {total - len(dataset)} of {total} prompts left out, longer than "
                 f"data.max_prompt_length={config.data.max_prompt_length}"
             )
+        if unknown := getattr(dataset, "without_truth", 0):
+            run.console.line(f"data.{key}: {unknown} questions left out, without a ground truth")
     steps_per_epoch = len(train) // config.data.train_batch_size
     if steps_per_epoch == 0:
         raise ConfigError(

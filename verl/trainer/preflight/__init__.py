@@ -35,7 +35,7 @@ from verl.trainer.preflight.settings import (
     check_supported,
     check_with_verl,
 )
-from verl.trainer.preflight.teaching import check_teaching
+from verl.trainer.preflight.teaching import check_taught_rows, check_teaching
 from verl.trainer.preflight.templates import check_templates, policy_tokenizer
 from verl.trainer.preflight.verifiers import check_ground_truths, check_lowest_scores, check_sandbox
 from verl.trainer.run.loggers import check_loggers
@@ -94,6 +94,8 @@ def _check(config: Mapping[str, Any], run: RunConfig) -> None:
     custom = custom_scale(config, reward)
     # A student's answer is compared with the true one, whatever the data source.
     check_files(config["data"], verified=custom is None and teaching is None)
+    if teaching is not None:
+        check_taught_rows(config["data"], run, teaching)
     check_rows(config)
     check_batch(config["data"])
     check_hints(config["data"], reward)

@@ -53,13 +53,14 @@ def chat_samples(data: Mapping[str, Any]) -> list[Chat]:
         for key in KEYS
         for name in data_files(data, key)
         if "://" not in name
-        for row, messages in _sampled_chats(name, data["prompt_key"])
+        for row, messages in sampled_chats(name, data["prompt_key"])
     ]
 
 
 @lru_cache(maxsize=16)
-def _sampled_chats(name: str, prompt_key: str) -> tuple[tuple[int, tuple[Mapping[str, Any], ...]], ...]:
-    """(row, messages) of a file; all roles are read, but only the samples' contents."""
+def sampled_chats(name: str, prompt_key: str) -> tuple[tuple[int, tuple[Mapping[str, Any], ...]], ...]:
+    """(row, messages) of a file: the first few, and one of each sequence of roles, with and without text, that occurs
+    in it. All roles are read, but only the samples' contents."""
     sampled, known, first = [], set(), 0
     for chats in column_chunks(Path(name), prompt_key):
         turns = list(zip(chats.values.field("role").to_pylist(), _are_blank(chats.values), strict=True))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from verl.classmate.errors import ConfigError
+from verl.data_preprocessing.taught_dataset import MODULE as TAUGHT
 from verl.trainer.preflight.tables import column_values, open_table
 
 KEYS = ("train_files", "val_files")
@@ -94,7 +95,7 @@ def _check_file(data: Mapping[str, Any], key: str, name: str) -> None:
     rows, schema = open_table(key, name)
     if rows == 0:
         raise ConfigError(f"data.{key}={name} has no rows; make it again or name another file")
-    if data["custom_cls"]["path"] is None:
+    if data["custom_cls"]["path"] in (None, TAUGHT):
         _check_columns(data["prompt_key"], key, name, schema)
 
 

@@ -1,6 +1,7 @@
 """What a teacher's run needs beside what every run needs: an estimator that sees the reward's parts, and true answers.
 
->>> check_teaching(config, run)                                      # raises ConfigError
+>>> check_teaching(config, run, teaching)                            # raises ConfigError
+>>> check_taught_rows(config["data"], run, teaching)                 # likewise
 """
 
 from collections.abc import Mapping
@@ -10,12 +11,14 @@ from typing import Any
 from verl.classmate.config import RunConfig
 from verl.classmate.errors import ConfigError
 from verl.classmate.frozen import frozen_readers
-from verl.data_preprocessing.taught_dataset import has_truth
+from verl.data_preprocessing.taught_dataset import has_truth, rows_of_a_question
 from verl.teaching.config import NODE, TeachingConfig
 from verl.teaching.held_out import held_out_hashes
 from verl.teaching.reward_config import RLT_NODE
-from verl.trainer.preflight.data import data_files
-from verl.trainer.preflight.tables import column_values
+from verl.teaching.tags import is_blank
+from verl.trainer.preflight.chats import sampled_chats
+from verl.trainer.preflight.data import KEYS, data_files
+from verl.trainer.preflight.tables import column_values, open_table
 from verl.workers.classmates.placement import resolved_schedule, scores_at_any_temperature, taking_turns
 from verl.workers.explaining import writing_temperature
 
@@ -62,9 +65,6 @@ def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: Teaching
                 f"{NODE}.reward.kind={kind} compares with the teacher's own log-probs; write "
                 "actor_rollout_ref.rollout.calculate_log_probs=true"
             )
-        _check_solutions(config["data"])
-    if teaching.reward.uses_rcl:
-        _check_truths(config["data"])
     if teaching.ref_mix.enable:
         _check_ref_mix(config)
     if teaching.collect.enable:
@@ -96,6 +96,75 @@ def _check_author(config: Mapping[str, Any], run: RunConfig, teaching: TeachingC
             f"data.max_response_length={run.max_response_length} holds the teacher's question, the reply (at most "
             f"{between} tokens), teacher_adaptive_template and the advice; write {between + 512} or more"
         )
+
+
+def check_taught_rows(data: Mapping[str, Any], run: RunConfig, teaching: TeachingConfig) -> None:
+    """Looks at the rows, behind `check_files`: each asks one thing, and holds what its reward needs.
+
+    Args:
+        data: the node `data`.
+        run: its typed view.
+        teaching: the typed node `rcl`.
+
+    Raises:
+        ConfigError: naming the file.
+    """
+    _check_one_file_each(data, run, teaching)
+    readers = len(frozen_readers(run.reward))
+    local = [(key, name) for key in KEYS for name in data_files(data, key) if "://" not in name]
+    for key, name in local:
+        _check_questions(key, name, data["prompt_key"])
+        _check_named_students(key, name, len(run.reward.classmates) if key == "train_files" else readers)
+        if teaching.reward.uses_rlt:
+            _check_solutions(key, name)
+        if teaching.reward.uses_rcl:
+            _check_truths(key, name)
+
+
+def _check_one_file_each(data: Mapping[str, Any], run: RunConfig, teaching: TeachingConfig) -> None:
+    """Rows know by their files whether they are validated on, where that decides how many are made of a question."""
+    train, val = (data_files(data, key) for key in KEYS)
+    rows = rows_of_a_question(
+        teaching.protocol.student_assignment,
+        students=len(run.reward.classmates),
+        readers=len(frozen_readers(run.reward)),
+    )
+    if train == val and rows["train"] != rows["val"]:
+        raise ConfigError(
+            f"data.val_files names the files of data.train_files, but a question has {rows['val']} rows in validation, "
+            f"one for each student, and {rows['train']} in training; name another file, or a copy"
+        )
+
+
+def _check_questions(key: str, name: str, prompt_key: str) -> None:
+    """A teacher is asked about one question, which is one turn: no other turn of a prompt would be read."""
+    for row, messages in sampled_chats(name, prompt_key):
+        roles = [str(message.get("role")) for message in messages]
+        content = messages[-1].get("content") if messages else None
+        where = f"data.{key}={name}, row {row}"
+        if roles != ["user"]:
+            raise ConfigError(
+                f"{where}: its prompt has the turns {', '.join(roles) or '(none)'}, but a teacher's question is one "
+                "turn of the user; write all of it there"
+            )
+        if not isinstance(content, str) or is_blank(content):
+            raise ConfigError(f"{where}: its prompt has no text; take the row out, or write its question")
+
+
+def _check_named_students(key: str, name: str, students: int) -> None:
+    """A row that says which student it is for (`extra_info.student`) names one by its number."""
+    import pyarrow as pa
+
+    column = open_table(key, name)[1].field("extra_info").type
+    if not pa.types.is_struct(column) or column.get_field_index("student") < 0:
+        return
+    for row, info in enumerate(column_values(Path(name).expanduser(), "extra_info")):
+        named = (info or {}).get("student")
+        if named is not None and (type(named) is not int or not 0 <= named < students):
+            raise ConfigError(
+                f"data.{key}={name}, row {row}: extra_info.student={named!r} says which student the row is for; write "
+                f"a number from 0 to {students - 1}, or give the column another name"
+            )
 
 
 def _check_temperatures(rollout: Mapping[str, Any], run: RunConfig, teaching: TeachingConfig) -> None:
@@ -159,31 +228,22 @@ _EXPLAINED = ("solution", "think_open", "think_close", "think_solution_delimiter
 """What `extra_info` of a row must hold whose solution is explained."""
 
 
-def _check_solutions(data: Mapping[str, Any]) -> None:
+def _check_solutions(key: str, name: str) -> None:
     """Every row says what is to be explained, and how its student writes."""
-    for key in ("train_files", "val_files"):
-        for name in data_files(data, key):
-            path = Path(name).expanduser()
-            if "://" in name or path.suffix != ".parquet":
-                continue
-            for number, info in enumerate(column_values(path, "extra_info")):
-                missing = [one for one in _EXPLAINED if info.get(one) is None]
-                if missing or not str(info["solution"]).strip():
-                    raise ConfigError(
-                        f"data.{key}: row {number} of {name} has no extra_info.{(missing or ['solution'])[0]}; prepare "
-                        "it with python -m verl.data_preprocessing.teaching_rows --kind rlt"
-                    )
+    for number, info in enumerate(column_values(Path(name).expanduser(), "extra_info")):
+        missing = [one for one in _EXPLAINED if (info or {}).get(one) is None]
+        if missing or not str(info["solution"]).strip():
+            raise ConfigError(
+                f"data.{key}: row {number} of {name} has no extra_info.{(missing or ['solution'])[0]}; prepare it with "
+                "python -m verl.data_preprocessing.teaching_rows --kind rlt"
+            )
 
 
-def _check_truths(data: Mapping[str, Any]) -> None:
-    """Each file has a row with a ground truth; those without are left out when they are loaded, and counted."""
-    for key in ("train_files", "val_files"):
-        for name in data_files(data, key):
-            path = Path(name).expanduser()
-            if "://" in name or path.suffix != ".parquet":
-                continue
-            if not any(has_truth({"reward_model": value}) for value in column_values(path, "reward_model")):
-                raise ConfigError(
-                    f"data.{key}: no row of {name} has a ground truth (reward_model.ground_truth), which students' "
-                    "answers are compared with; name another file"
-                )
+def _check_truths(key: str, name: str) -> None:
+    """A file has a row with a ground truth; those without are left out when they are loaded, and counted."""
+    rows = column_values(Path(name).expanduser(), "reward_model")
+    if not any(has_truth({"reward_model": value}) for value in rows):
+        raise ConfigError(
+            f"data.{key}: no row of {name} has a ground truth (reward_model.ground_truth), which students' answers are "
+            "compared with; name another file"
+        )

@@ -21,6 +21,7 @@ from verl.classmate.algorithm_config import group_notes, rollout_correction
 from verl.classmate.config import ClassmateRewardModelConfig, RunConfig, keep_run
 from verl.classmate.frozen import frozen_readers
 from verl.classmate.seeds import fresh_engine_seed, sends_seed
+from verl.data_preprocessing.taught_dataset import rows_of_a_question
 from verl.teaching.config import forget_teaching, this_teaching
 from verl.trainer.fork.server import ForkServer
 from verl.trainer.preflight.custom_reward import custom_reward_notes
@@ -118,12 +119,8 @@ def _settle_students(config: DictConfig, run: RunConfig) -> None:
     if teaching is None:
         return
     students, readers = len(run.reward.classmates), len(frozen_readers(run.reward))
-    copied = teaching.protocol.student_assignment
-    config.data.students = {
-        "train": students if copied == "all" else 1,
-        "val": 1 if copied == "joint" else readers,
-        "needs_truth": teaching.reward.uses_rcl,
-    }
+    rows = rows_of_a_question(teaching.protocol.student_assignment, students=students, readers=readers)
+    config.data.students = {**rows, "needs_truth": teaching.reward.uses_rcl}
     # Workers may stand in other folders.
     for key in ("baseline_cache", "templates_file"):
         if config.rcl[key] is not None:
