@@ -21,7 +21,7 @@ TEACHER = {
 
 def refusal(**values: Any) -> str:
     with pytest.raises(ConfigError) as error:
-        Templates.from_mapping(values)
+        Templates.from_mapping(values).check_probe_author()
     assert "\n" not in str(error.value)
     return str(error.value)
 

@@ -41,8 +41,8 @@ def show_taught(out: Writes, scored: ScoredRow, pipeline: TeachingPipeline) -> N
     lesson = lesson_of(answer)
     turns = pipeline.teacher_messages(str(answer.task.question), lesson, told=answer.task.extra_info)
     if pipeline.author is not None and lesson.question is not None:
-        asked = [pipeline.students.students[r] for r in lesson.readers]
-        for turn in pipeline.author.asks(str(answer.task.question), asked):
+        taught_ones = [pipeline.students.students[r] for r in lesson.readers]
+        for turn in pipeline.author.asks(str(answer.task.question), taught_ones):
             out.block(f"asked for a question ({turn['role']})", turn["content"])
         first = answer.turns[0] if answer.turns else (0, 0)
         out.block("wrote first", pipeline.text_of(answer.response_ids[slice(*first)]))

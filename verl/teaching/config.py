@@ -170,6 +170,8 @@ class TeachingConfig:
             f"{NODE}.protocol.probe.author: teacher is for {NODE}.reward.kind=rcl, as students that score an "
             f"explanation are asked nothing (it is {self.reward.kind}); write student_prompt",
         )
+        if self.protocol.teacher_asks:
+            self.templates.check_probe_author()
 
     @classmethod
     def read(cls, node: Mapping[str, Any]) -> "TeachingConfig":

@@ -169,7 +169,15 @@ class Templates:
             _check_placeholders(key, getattr(self, key))
         _check_answer_format(self)
         _check_student_prompts(self)
-        _check_teacher_prompt(self)
+        _check_teacher_prompt(self, "teacher_adaptive_template", "teaching_limit", "max_teaching_tokens")
+
+    def check_probe_author(self) -> None:
+        """For a teacher that asks: that it is told the tags, and how much it may write.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        _check_teacher_prompt(self, "teacher_probe_template", "question_limit", "probe.max_question_tokens")
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any] | None, tags: TeachingTags | None = None) -> "Templates":
@@ -378,18 +386,11 @@ def _check_student_prompts(templates: Templates) -> None:
             )
 
 
-def _check_teacher_prompt(templates: Templates) -> None:
+def _check_teacher_prompt(templates: Templates, key: str, limit: str, option: str) -> None:
     """The teacher is told the tags that the extraction looks for, and how much it may write."""
-    tags = templates.tags
-    for key, limit, option in (
-        ("teacher_adaptive_template", "teaching_limit", "max_teaching_tokens"),
-        ("teacher_probe_template", "question_limit", "probe.max_question_tokens"),
-    ):
-        told = getattr(templates, key).text
-        for mark in (tags.private_open, tags.private_close, tags.visible_open, tags.visible_close):
-            if mark not in told:
-                raise ConfigError(
-                    f"templates.{key}: the tag {mark} is missing; write it, as the extraction looks for it"
-                )
-        if f"{{{limit}}}" not in told and not re.search("[0-9]", told):
-            raise ConfigError(f"templates.{key}: it says no budget; write {{{limit}}} ({option})")
+    tags, told = templates.tags, getattr(templates, key).text
+    for mark in (tags.private_open, tags.private_close, tags.visible_open, tags.visible_close):
+        if mark not in told:
+            raise ConfigError(f"templates.{key}: the tag {mark} is missing; write it, as the extraction looks for it")
+    if f"{{{limit}}}" not in told and not re.search("[0-9]", told):
+        raise ConfigError(f"templates.{key}: it says no budget; write {{{limit}}} ({option})")

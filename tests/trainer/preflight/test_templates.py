@@ -18,7 +18,7 @@ from tests.classmate.toy_tokenizers import TOKENIZERS, templated
 from tests.run_config import run_config
 from verl.classmate.config import from_mapping
 from verl.classmate.errors import ConfigError
-from verl.trainer.preflight.chats import _sampled_chats
+from verl.trainer.preflight.chats import sampled_chats
 from verl.trainer.preflight.models import load_tokenizer
 from verl.trainer.preflight.templates import check_templates, template_notes
 
@@ -135,7 +135,7 @@ def base() -> DictConfig:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    _sampled_chats.cache_clear()
+    sampled_chats.cache_clear()
     load_tokenizer.cache_clear()
     return World(tmp_path)
 
@@ -301,7 +301,7 @@ def test_a_dropped_system_turn_is_told_without_the_option(world: World) -> None:
         with pytest.raises(ConfigError, match=r"leaves out text of the system turn.*system_as_user=true"):
             check_templates(container, reward)
         check_templates(*world.config("qwen3", ("qwen3",), file, file))
-        _sampled_chats.cache_clear()
+        sampled_chats.cache_clear()
 
 
 def test_a_turn_that_repeats_another_is_missed(world: World) -> None:

@@ -33,7 +33,7 @@ from verl.teaching.lesson import Probe
 from verl.teaching.tags import extract_teaching
 from verl.teaching.templates import Messages
 from verl.utils import hf_tokenizer
-from verl.utils.tokenizer import create_continuous_token_builder
+from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 from verl.workers.probe_author import ProbeAuthor, closing_ids
 from verl.workers.student import Student
 
