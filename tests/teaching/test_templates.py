@@ -42,7 +42,7 @@ def test_the_usual_prompts() -> None:
     assert "<advice>\nCarry the 1.\n</advice>" in guided["content"]
 
 
-def test_a_teacher_that_asks_and_its_student_are_told_what_is_what() -> None:
+def test_a_teacher_that_asks_is_told_how_and_its_student_what() -> None:
     system, user = USUAL.asks_teacher("What is 58 + 27?", question_limit=96, student_name="Ada")
     assert "Write at most 96 tokens in all." in system["content"]
     assert "<teaching></teaching>" in system["content"], "it may ask nothing"

@@ -223,11 +223,8 @@ class Students:
         limit, question = protocol.max_probe_tokens, str(task.question)
         if not limit or (protocol.teacher_asks and asked is None):
             return Probe()
-        messages = (
-            templates.diagnostic(question, probe_limit=limit)
-            if asked is None
-            else templates.probing(question, asked, probe_limit=limit)
-        )
+        values = {"probe_limit": limit}
+        messages = templates.probing(question, asked, **values) if asked else templates.diagnostic(question, **values)
         # An outline has no room for a chain of thought.
         chat = self._chat(student, messages, enable_thinking=False)
         room = self._room(chat, limit)

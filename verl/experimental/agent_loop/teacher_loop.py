@@ -19,6 +19,7 @@ from verl.teaching.lesson import Lesson
 from verl.teaching.templates import Messages
 from verl.utils.profiler import simple_timer
 from verl.workers.probe_author import ProbeAuthor, closing_ids
+from verl.workers.rollout.replica import TokenOutput
 from verl.workers.teaching_pipeline import TeachingPipeline
 
 
@@ -113,19 +114,9 @@ class TeacherAgentLoop(ClassmateAgentLoop):
                 f"the teacher's question and what it reads behind it have {len(mask)} tokens; raise "
                 f"data.max_response_length={self.response_length}, which holds both turns and what stands between them"
             )
-        params = {**sampling_params, "max_tokens": room}
-        if "seed" in params:
-            params["seed"] ^= 1
         metrics: dict[str, float] = {}
         with simple_timer("generate_sequences", metrics):
-            written = await self.server_manager.generate(
-                request_id=uuid4().hex,
-                prompt_ids=begun.token_ids,
-                sampling_params=params,
-                priority=int(columns.get("priority", 0)),
-            )
-        if not written.token_ids:
-            raise RuntimeError("the engine wrote nothing for the teacher's second turn")
+            written = await self._goes_on({**sampling_params, "max_tokens": room}, columns, begun.token_ids)
         whole, mask, log_probs = await self.ct_merge_assistant_token(
             begun.token_ids, written.token_ids, mask, log_probs, assistant_logprobs=written.log_probs or None
         )
@@ -141,6 +132,22 @@ class TeacherAgentLoop(ClassmateAgentLoop):
                 "extra_fields": {**first.extra_fields, **written.extra_fields},
             }
         )
+
+    async def _goes_on(
+        self, sampling_params: dict[str, Any], columns: Mapping[str, Any], prompt_ids: list[int]
+    ) -> TokenOutput:
+        """What the teacher writes behind all that was said, with a seed of its own where the first turn had one."""
+        if "seed" in sampling_params:
+            sampling_params["seed"] ^= 1
+        written = await self.server_manager.generate(
+            request_id=uuid4().hex,
+            prompt_ids=prompt_ids,
+            sampling_params=sampling_params,
+            priority=int(columns.get("priority", 0)),
+        )
+        if not written.token_ids:
+            raise RuntimeError("the engine wrote nothing for the teacher's second turn")
+        return written
 
     async def ct_build_initial_tokens(self, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> list[int]:
         """As above it; a last turn of the assistant is the beginning of the teacher's own, which it goes on with."""
