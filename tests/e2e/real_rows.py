@@ -8,6 +8,7 @@ model; the teacher is shown the tags, and the students answers of other rows, so
 """
 
 import random
+import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -74,6 +75,8 @@ def make_real_world(folder: Path, format_: str, source: Path, *, kind: str, prom
         for name in ("one", "two"):
             teach(folder / name, partial(_answers, rows), steps=40)
     train = folder / "rl" / "train.parquet"
+    # A file is trained on or validated on: there a question has a row for each student.
+    shutil.copy(train, folder / "val.parquet")
     return RealWorld(
         rows=rows,
         student=folder / "one",
@@ -82,7 +85,7 @@ def make_real_world(folder: Path, format_: str, source: Path, *, kind: str, prom
             f"rcl.students=[{{model: {folder / 'one'}}},{{model: {folder / 'two'}}}]",
             f"rcl.reward.kind={kind}",
             f"data.train_files={train}",
-            f"data.val_files={train}",
+            f"data.val_files={folder / 'val.parquet'}",
             f"data.train_batch_size={prompts}",
             "data.max_prompt_length=1536",
             "data.max_response_length=64",
