@@ -1,11 +1,14 @@
-"""A teacher's row as a person reads it: what its students were and planned, what it wrote, what came of it.
+"""A teacher's rows as a person reads them: what their students were and planned, what it wrote, what came of it.
 
->>> show_taught(out, row, pipeline)
+>>> show_taught(out, row, pipeline)                               # all of one row
+>>> taught_cells(row.record)                                      # a line of a step's table, under `TAUGHT_COLUMNS`
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, Protocol
 
+from verl.classmate.record import RowRecord
 from verl.classmate.row import ScoredRow
 from verl.teaching.rcl import RclReward
 from verl.teaching.rlt import RltReward
@@ -28,6 +31,47 @@ class Writes(Protocol):
     def block(self, name: str, text: str) -> None:
         """A text of several lines below its name."""
         ...
+
+
+TAUGHT_COLUMNS: Mapping[str, bool] = {
+    "student": False,
+    "b": True,
+    "w": True,
+    "advice": False,
+    "L": True,
+    "leak": False,
+    "terms of r": False,
+}
+"""What a step's table says of a teacher's row; whether it is a number."""
+
+TAUGHT_LEGEND = "b, w: solved without and with the advice of L tokens; r: the terms' sum, clipped; --row K shows a row"
+"""What the columns are."""
+
+
+def taught_cells(record: RowRecord) -> tuple[str, ...]:
+    """The cells of a row, under `TAUGHT_COLUMNS`; of several students (`joint`) the means that its reward is of."""
+    assert record.teaching is not None, "a teacher's row"
+    taught = Taught.from_record(record.teaching)
+    effect = None if taught.rcl is None else taught.rcl.effect
+    ways = [name for name, found in (("told", taught.leak.told), ("extracted", taught.leak.extracted)) if found]
+    parts = [part for part in (taught.rcl, taught.rlt) if part is not None]
+    terms = [
+        f"{name} {value:+.3g}"
+        for part in parts
+        if part.terms is not None
+        for name, value in vars(part.terms).items()
+        if value
+    ]
+    asked = taught.question is not None and not taught.question.state.keeps_contract
+    return (
+        ", ".join(one.lesson.name for one in taught.students),
+        "-" if effect is None else f"{effect.base:.3g}",
+        "-" if effect is None else f"{effect.guided:.3g}",
+        f"{taught.teaching.state}, no question" if asked else str(taught.teaching.state),
+        str(taught.teaching.tokens),
+        ", ".join(ways),
+        " ".join(terms) if taught.outcome == "ok" else f"none: {taught.outcome}",
+    )
 
 
 def show_taught(out: Writes, scored: ScoredRow, pipeline: TeachingPipeline) -> None:

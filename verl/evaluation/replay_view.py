@@ -24,7 +24,7 @@ from verl.classmate.outcome import Outcome
 from verl.classmate.row import Asked, Continuation
 from verl.evaluation.dump import Dump
 from verl.evaluation.recompute import Difference, Replay, ReplayedRow
-from verl.evaluation.replay_teaching import show_taught
+from verl.evaluation.replay_teaching import TAUGHT_COLUMNS, TAUGHT_LEGEND, show_taught, taught_cells
 from verl.trainer.run.console import PLAIN_WIDTH
 from verl.workers.teaching_pipeline import TeachingPipeline
 
@@ -68,21 +68,55 @@ class View:
         """A line for each row, and what differs."""
         # Wide enough for its numbers in a file; a narrow terminal cuts the answers first.
         table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-        for name in ("row", "index", "n", "kept"):
+        for name in ("row", "index", "n"):
             table.add_column(name, no_wrap=True, min_width=len(name))
+        teaches = isinstance(self.replay.pipeline, TeachingPipeline)
+        legend = self._taught(table) if teaches else self._read(table)
+        out = _Out()
+        out.line(self._head())
+        out.table(table)
+        out.line(legend)
+        self._end(out, range(len(self.replay.rows)))
+        return out.text()
+
+    def _place(self, row: ReplayedRow) -> tuple[str, str, str]:
+        answer = row.record.answer
+        return str(row.number), str(answer.task.extra_info["index"]), str(answer.rollout)
+
+    def _taught(self, table: Table) -> str:
+        """The rows of a teacher; returns what explains the columns."""
+        for name, is_number in TAUGHT_COLUMNS.items():
+            table.add_column(name, justify="right" if is_number else "left", no_wrap=True, min_width=len(name))
+        names = ["r", *(["r was"] if self.changes is not None else []), "advantage"]
+        for name in names:
+            table.add_column(name, justify="right", no_wrap=True, min_width=max(7, len(name)))
+        table.add_column("", no_wrap=True, min_width=7)
+        for row in self.replay.rows:
+            record = row.record
+            cells = [
+                *self._place(row),
+                *taught_cells(record),
+                _number(record.final_reward),
+                *([_number(self.dump.records[row.number].final_reward)] if self.changes is not None else []),
+                _number(record.advantage),
+            ]
+            table.add_row(*map(Text, cells), Text("differs" if self.wrong[row.number] else ""))
+        return TAUGHT_LEGEND
+
+    def _read(self, table: Table) -> str:
+        """The rows that classmates have read; returns what explains the columns."""
+        table.add_column("kept", no_wrap=True, min_width=4)
         table.add_column("answer", no_wrap=True, max_width=28)
         names = ["r", "C", "gamma", "W", "F", *(["F was"] if self.changes is not None else []), "advantage", "on CoT"]
         for name in names:
             table.add_column(name, justify="right", no_wrap=True, min_width=max(7, len(name)))
         table.add_column("", no_wrap=True, min_width=7)
         for row in self.replay.rows:
-            record, answer = row.record, row.record.answer
+            record = row.record
             kept = f"{record.handed_over_tokens if row.scored.scores.asked else 0}/{row.scored.read.span.cot_length}"
             found = record.cot_kind in (CotKind.closed, CotKind.plain)
             cells = [
-                str(row.number),
-                str(answer.task.extra_info["index"]),
-                str(answer.rollout),
+                *self._place(row),
                 kept if found else record.cot_kind.value,
                 " ".join((record.output or "").split()) or record.main.outcome.value,
                 *map(_number, (record.base_reward, record.classmate_score, record.gamma, record.classmate_reward)),
@@ -91,12 +125,7 @@ class View:
                 *map(_number, (record.advantage, record.advantage_on_cot)),
             ]
             table.add_row(*map(Text, cells), Text("differs" if self.wrong[row.number] else ""))
-        out = _Out()
-        out.line(self._head())
-        out.table(table)
-        out.line("r main reward, C classmates' score, W = gamma C, F fused reward; --row K shows how they came about")
-        self._end(out, range(len(self.replay.rows)))
-        return out.text()
+        return "r main reward, C classmates' score, W = gamma C, F fused reward; --row K shows how they came about"
 
     def row(self, number: int) -> str:
         """All of one row."""
