@@ -55,9 +55,10 @@ def test_fractional_rates() -> None:
 
 
 def test_who_says_nothing_keeps_all_that_was_right() -> None:
-    silent = step(solved(0.5, 0.0, state=TeachingState.empty), solved(0.25, 0.0, state=TeachingState.missing))
-    assert silent["rcl/ndr_c"] == 1
-    assert step(solved(0.5, 0.5, state=TeachingState.empty), solved(0.5, 0.25))["rcl/ndr_c"] == pytest.approx(0.625)
+    silent = solved(0.5, 0.0, state=TeachingState.empty), solved(0.25, 0.0, state=TeachingState.missing, group="b")
+    assert step(*silent)["rcl/ndr_c"] == 1
+    half = solved(0.5, 0.5, state=TeachingState.empty), solved(0.5, 0.25, group="b")
+    assert step(*half)["rcl/ndr_c"] == pytest.approx(0.625)
 
 
 def test_teaching_efficiency() -> None:
