@@ -55,9 +55,10 @@ def test_fractional_rates() -> None:
 
 
 def test_who_says_nothing_keeps_all_that_was_right() -> None:
-    silent = step(solved(0.5, 0.0, state=TeachingState.empty), solved(0.25, 0.0, state=TeachingState.missing))
-    assert silent["rcl/ndr_c"] == 1
-    assert step(solved(0.5, 0.5, state=TeachingState.empty), solved(0.5, 0.25))["rcl/ndr_c"] == pytest.approx(0.625)
+    silent = solved(0.5, 0.0, state=TeachingState.empty), solved(0.25, 0.0, state=TeachingState.missing, group="b")
+    assert step(*silent)["rcl/ndr_c"] == 1
+    half = solved(0.5, 0.5, state=TeachingState.empty), solved(0.5, 0.25, group="b")
+    assert step(*half)["rcl/ndr_c"] == pytest.approx(0.625)
 
 
 def test_teaching_efficiency() -> None:
@@ -150,7 +151,8 @@ def test_each_student_has_its_own() -> None:
 @pytest.mark.guards("a documented metric that does not exist")
 def test_every_metric_of_the_table_is_logged() -> None:
     told = {"probe_tokens": 1.0, "probe_cut": 0.0, "cache_hit": 1.0, "student_seconds": 1.0}
-    rows = [solved(rate(base, **WHOLE), rate(0.5, **WHOLE), group=str(base), **told) for base in (0.0, 1.0)]
+    asks = {"question_state": TeachingState.ok, "question_tokens": 9.0}
+    rows = [solved(rate(base, **WHOLE), rate(0.5, **WHOLE), group=str(base), **told, **asks) for base in (0.0, 1.0)]
     found = step(*rows)
     for prefix in ("rcl", "rcl/student/s"):
         assert {f"{prefix}/{name}" for name in METRICS} <= set(found)

@@ -93,3 +93,19 @@ def test_a_run_without_a_checkpoint_is_refused(folder: Path, capsys: pytest.Capt
     assert "has no checkpoint; train with trainer.save_freq=N, or name a model by --teacher" in capsys.readouterr().err
     assert main([str(folder / "nowhere")]) == 2
     assert "is no folder; name a run's" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("output", "said"), [("weak", "is a folder; write FILE.json"), ("blank.txt/e.json", "cannot be")]
+)
+def test_where_nothing_can_be_written(folder: Path, output: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--teacher", "teacher", "--students", "weak", "--data", "test.parquet", "--templates", "templates.yaml"]
+    arguments = [str(folder / one) if (folder / one).exists() else one for one in given]
+    assert main([*arguments, "--controls", "none", "--output", str(folder / output)]) == 2
+    (line,) = (one for one in capsys.readouterr().err.splitlines() if one.startswith("error: "))
+    assert said in line
+
+
+def test_a_model_that_nobody_serves(refused: Callable[..., str]) -> None:
+    said = refused(engine="openai", servers="no_such_file.json", controls="none")
+    assert "no_such_file.json names no server for it; start one (docs/hosting.md), or write --servers FILE" in said

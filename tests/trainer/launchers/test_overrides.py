@@ -17,6 +17,7 @@ TABLE = {
     "num_generations=8": (["actor_rollout_ref.rollout.n=8"], None),
     "max_prompt_length=512": (["data.max_prompt_length=512"], None),
     "max_completion_length=512": (["data.max_response_length=512"], None),
+    "max_steps=null": (["trainer.total_training_steps=null"],) * 2,
     "max_steps=7": (["trainer.total_training_steps=7"], ["trainer.total_training_steps=7"]),
     "beta=0.04": (
         [f"{ACTOR}.kl_loss_coef=0.04", f"{ACTOR}.use_kl_loss=true", f"{ACTOR}.kl_loss_type=low_var_kl"],
@@ -90,6 +91,8 @@ def test_other_keys_pass_as_they_are() -> None:
         (["student_model=a", "rcl.students=[{model: b}]"], "disagree on rcl.students"),
         (["num_generations=eight"], "num_generations=eight: expected a whole number of 1 or more"),
         (["num_generations=0"], "num_generations=0: expected a whole number"),
+        (["num_generations=null"], "num_generations=null: expected a whole number of 1 or more"),
+        (["max_probe_tokens=-1"], "max_probe_tokens=-1: expected a whole number of 0 or more"),
         (["num_generations=2.5"], "num_generations=2.5: expected a whole number"),
         (["learning_rate=fast"], "learning_rate=fast: expected a number"),
         (["beta=nan"], "beta=nan: expected a number"),

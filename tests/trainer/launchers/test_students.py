@@ -7,7 +7,7 @@ import pytest
 from verl.classmate.errors import ConfigError
 from verl.trainer.hosting.ports import reserved_ports
 from verl.trainer.hosting.servers import command, environment
-from verl.trainer.launchers.students import FIRST_PORT, Hosting, servers, told
+from verl.trainer.launchers.students import FIRST_PORT, Hosting, hosting_of, servers, told
 
 VLLM = Hosting(mapping=Path("m.json"), backend="vllm", seed=42)
 
@@ -72,6 +72,21 @@ def test_ports_begin_where_they_are_documented() -> None:
 def test_what_does_not_fit_is_refused(students: list[dict], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         gpus(2, *students)
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        ({"backend": "sglang"}, "backend=sglang is not possible; write auto, vllm or hf"),
+        ({"start_timeout_s": "soon"}, "start_timeout_s=soon: expected seconds"),
+        ({"start_timeout_s": 0}, "start_timeout_s=0: expected seconds"),
+        ({"max_model_len": "long"}, "max_model_len=long: expected a number of tokens"),
+    ],
+)
+def test_settings_of_servers_that_are_refused(node: dict, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        hosting_of(node, mapping=Path("m.json"), backend="hf", seed=1)
+    assert hosting_of({}, mapping=Path("m.json"), backend="hf", seed=1).backend == "hf"
 
 
 def test_a_run_knows_nothing_of_a_servers_engine() -> None:

@@ -140,6 +140,8 @@ def _source(given: argparse.Namespace) -> Source:
 def _options(given: argparse.Namespace, source: Source) -> Options:
     if "{ground_truth}" not in given.reveal:
         raise ConfigError("--reveal has no {ground_truth}, which stands for the answer; write it where it belongs")
+    if given.output is not None and given.output.expanduser().is_dir():
+        raise ConfigError(f"--output {given.output} is a folder; write FILE.json")
     step = f"_step_{given.step}" if given.step is not None else ""
     default = (source.folder or Path()) / f"teaching_evaluation{step}.json"
     return Options(

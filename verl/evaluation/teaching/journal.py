@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from verl.classmate.errors import ConfigError
+
 
 class Journal:
     """An open file of answered units."""
@@ -27,7 +29,11 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, settings: Any) -> "Journal":
-        """The journal of an evaluation with these settings, which is begun anew where it is of others."""
+        """The journal of an evaluation with these settings, which is begun anew where it is of others.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
         head = json.dumps(settings, sort_keys=True, default=str)
         found: dict[str, Any] = {}
         whole = 0
@@ -42,10 +48,14 @@ class Journal:
             if number:
                 found[content[0]] = content[1]
             whole += len(line)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
-            file.truncate(whole)
-        opened = path.open("a", encoding="utf-8")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as file:
+                file.truncate(whole)
+            opened = path.open("a", encoding="utf-8")
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise ConfigError(f"--output: {path} cannot be written ({reason}); name a file elsewhere") from error
         if not whole:
             opened.write(f"{head}\n")
         return cls(path, found, opened)

@@ -80,6 +80,21 @@ def _placed(one: FrozenModel) -> FrozenModel:
     return dataclasses.replace(one, placement="dedicated", replicas=1)
 
 
+def _check_servers(source: Source, models: Sequence[FrozenModel]) -> None:
+    """Every model that is asked on a server has one; else all its trials would be lost, one by one.
+
+    Raises:
+        ConfigError: the mapping file names none.
+    """
+    file = source.run.reward.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn
+    mapping = MappingFile(file)
+    for one in models:
+        if resolved_engine(one) == "openai" and mapping.find(one.model) is None:
+            raise ConfigError(
+                f"{one.model}: {file} names no server for it; start one (docs/hosting.md), or write --servers FILE"
+            )
+
+
 class Patiently:
     """A client whose requests wait here and not at the engine, where their time would run."""
 
@@ -137,8 +152,9 @@ class Serving:
         """Opens Ray where an engine needs it, and ends all of it.
 
         Raises:
-            ConfigError: the machine has too few devices for one of the models.
+            ConfigError: the machine has too few devices for one of the models, or nobody serves it.
         """
+        _check_servers(source, models)
         local = engines(models)
         with contextlib.ExitStack() as stack:
             if local:

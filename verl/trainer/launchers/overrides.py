@@ -46,7 +46,7 @@ NAMES: Mapping[str, Name] = {
     "train_batch_size": Name(kind="count", rl="data.train_batch_size", sft="data.train_batch_size", needs_plan=True),
     "max_prompt_length": Name(kind="count", rl="data.max_prompt_length", evaluates=True),
     "max_completion_length": Name(kind="count", rl="data.max_response_length", evaluates=True),
-    "max_steps": Name(kind="count", rl="trainer.total_training_steps", sft="trainer.total_training_steps"),
+    "max_steps": Name(kind="steps", rl="trainer.total_training_steps", sft="trainer.total_training_steps"),
     "beta": Name(kind="number", rl=f"{_ACTOR}.kl_loss_coef"),
     "temperature": Name(kind="number", rl="actor_rollout_ref.rollout.temperature"),
     "degradation_penalty": Name(kind="number", rl=f"{_REWARD}.degradation_penalty", evaluates=True),

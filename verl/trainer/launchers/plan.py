@@ -29,7 +29,7 @@ from verl.trainer.launchers.overrides import FOLDER, Settings, translate
 from verl.trainer.launchers.phases import EVALUATION, WORDS, Phase
 from verl.trainer.launchers.run_files import CONFIGS, ROOT, chosen_groups, find, groups_of, phase_of
 from verl.trainer.launchers.steps import Step
-from verl.trainer.launchers.students import NODES, Hosting, servers, students_of, told
+from verl.trainer.launchers.students import NODES, hosting_of, servers, students_of, told
 from verl.trainer.launchers.values import hydra_value, plain_text, quoted
 from verl.trainer.launchers.world import World, warm_teacher
 from verl.trainer.run.choices import prompts_that_split
@@ -328,15 +328,12 @@ class _Making:
         if not self.split.servers:
             return []
         node: dict[str, Any] = value_of(self.config, "launch.servers") or {}
-        backend = str(node.get("backend", "auto"))
-        mapping = (folder / "servers" / "students.json").absolute()
-        hosting = Hosting(
+        mapping, chooses = (folder / "servers" / "students.json").absolute(), node.get("backend", "auto") == "auto"
+        hosting = hosting_of(
+            node,
             mapping=mapping,
-            backend=usable_backend() if backend == "auto" and not self.request.dry_run else backend,
+            backend=usable_backend() if chooses and not self.request.dry_run else "auto",
             seed=int(value_of(self.config, "data.seed") or 0),
-            host=str(node.get("host", "127.0.0.1")),
-            start_timeout_s=float(node.get("start_timeout_s", 1800)),
-            max_model_len=node.get("max_model_len"),
         )
         hosted = servers(self.students, self.split.servers, hosting)
         self.overrides = [one for one in self.overrides if not one.lstrip("+").startswith(STUDENT_NODES)]

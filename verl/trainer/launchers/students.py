@@ -7,7 +7,7 @@ student has beyond the width of an engine is used by further engines behind the 
     [('0', '1', '2', '3')]
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,36 @@ class Hosting:
     """Longest time until a server answers."""
     max_model_len: int | None = None
     """Most tokens of prompt and answer together; None: the model's own limit."""
+
+
+def hosting_of(node: Mapping[str, Any], *, mapping: Path, backend: str, seed: int) -> Hosting:
+    """The node `launch.servers`.
+
+    Args:
+        node: as the config has it.
+        mapping: file that tells the run where the servers are.
+        backend: what `auto` comes to.
+        seed: of the first server.
+
+    Raises:
+        ConfigError: a value that is not possible.
+    """
+    named = str(node.get("backend", "auto"))
+    if named not in ("auto", "vllm", "hf"):
+        raise ConfigError(f"launch.servers.backend={named} is not possible; write auto, vllm or hf")
+    timeout, longest = node.get("start_timeout_s", 1800), node.get("max_model_len")
+    if not isinstance(timeout, int | float) or not timeout > 0:
+        raise ConfigError(f"launch.servers.start_timeout_s={timeout}: expected seconds; write 1800")
+    if longest is not None and (type(longest) is not int or longest < 1):
+        raise ConfigError(f"launch.servers.max_model_len={longest}: expected a number of tokens; write 8192, or null")
+    return Hosting(
+        mapping=mapping,
+        backend=backend if named == "auto" else named,
+        seed=seed,
+        host=str(node.get("host", "127.0.0.1")),
+        start_timeout_s=float(timeout),
+        max_model_len=longest,
+    )
 
 
 def students_of(config: DictConfig, *, without: Collection[str] = ()) -> dict[str, list[dict[str, Any]]]:

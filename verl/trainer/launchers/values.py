@@ -16,9 +16,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from verl.classmate.errors import ConfigError
 
-Kind = Literal["text", "texts", "count", "budget", "number", "switch"]
-"""text: one; texts: one or a list `[a,b]`; count: a whole number of 1 or more; budget: of 0 or more; number; switch:
-true or false."""
+Kind = Literal["text", "texts", "count", "budget", "steps", "number", "switch"]
+"""text: one; texts: one or a list `[a,b]`; count: a whole number of 1 or more; budget: of 0 or more; steps: a
+count, or null for no limit; number; switch: true or false."""
 
 _EMPTY = ("null", "none")
 
@@ -39,7 +39,8 @@ def written(kind: Kind, name: str, value: str) -> str:
     if kind == "texts":
         texts = text_list(name, value)
         return quoted(texts[0]) if len(texts) == 1 else f"[{','.join(map(quoted, texts))}]"
-    if value.strip().lower() in _EMPTY:
+    # A number of rollouts, steps or tokens there must be; leaving the name out keeps the run file's.
+    if value.strip().lower() in _EMPTY and kind not in ("count", "budget"):
         return "null"
     if kind == "switch":
         if value.strip().lower() not in ("true", "false"):
@@ -50,8 +51,8 @@ def written(kind: Kind, name: str, value: str) -> str:
 
 def _number(kind: Kind, name: str, value: str) -> str:
     text = value.strip().strip("\"'")
-    if kind in ("count", "budget"):
-        least = 1 if kind == "count" else 0
+    if kind in ("count", "budget", "steps"):
+        least = 0 if kind == "budget" else 1
         if not re.fullmatch(r"\+?[0-9]+", text) or int(text) < least:
             raise ConfigError(f"{name}={value}: expected a whole number of {least} or more")
         return str(int(text))
