@@ -206,7 +206,7 @@ def test_a_student_that_dies_costs_rows_and_no_reward(teacher_world: list[str], 
         # Both have long work in every step, with each of the four questions.
         "rcl.protocol.student_assignment=all",
         "data.train_batch_size=8",
-        "reward_model.classmate_generation_configs.max_new_tokens=160",
+        "reward_model.classmate_generation_configs.max_new_tokens=128",
         f"trainer.default_local_dir={folder}",
     ]
     with start([*TEACH, *teacher_world, *given], log=tmp_path / "terminal.txt") as run:

@@ -292,7 +292,7 @@ def test_the_students_answer_is_scored_and_not_the_teachers(tmp_path: Path) -> N
 @pytest.mark.guards("student text decoded with the teacher's tokenizer")
 def test_students_are_read_in_their_own_tokens(tmp_path: Path) -> None:
     """Outline and answers; in the teacher's tokens they would be other texts."""
-    pipeline, engines = scripted_pipeline(tmp_path)
+    pipeline, engines = scripted_pipeline(tmp_path, "reward_model.classmate_generation_configs.max_new_tokens=128")
     said = "The quick brown fox has 2 apples, é 🙂: <solution>7</solution>"
     engines.says["classmate/1"] = said
     own, teachers = pipeline.students.students[1].tokenizer, pipeline._tokenizer

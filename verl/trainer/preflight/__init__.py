@@ -35,7 +35,7 @@ from verl.trainer.preflight.settings import (
     check_supported,
     check_with_verl,
 )
-from verl.trainer.preflight.teaching import check_taught_rows, check_teaching
+from verl.trainer.preflight.teaching import check_taught_rows, check_teaching, rows_a_question
 from verl.trainer.preflight.templates import check_templates, policy_tokenizer
 from verl.trainer.preflight.verifiers import check_ground_truths, check_lowest_scores, check_sandbox
 from verl.trainer.run.loggers import check_loggers
@@ -97,7 +97,7 @@ def _check(config: Mapping[str, Any], run: RunConfig) -> None:
     if teaching is not None:
         check_taught_rows(config["data"], run, teaching)
     check_rows(config)
-    check_batch(config["data"])
+    check_batch(config["data"], copies=1 if teaching is None else rows_a_question(run, teaching)["train"])
     check_hints(config["data"], reward)
     if teaching is None:
         _check_verifiers(config, run, custom)

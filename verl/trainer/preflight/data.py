@@ -48,8 +48,12 @@ def check_files(data: Mapping[str, Any], *, verified: bool = True) -> None:
                 _check_data_sources(key, name)
 
 
-def check_batch(data: Mapping[str, Any]) -> None:
+def check_batch(data: Mapping[str, Any], *, copies: int = 1) -> None:
     """The training files have a batch, behind `check_files`.
+
+    Args:
+        data: the node `data`.
+        copies: rows that are made of one in a file.
 
     Raises:
         ConfigError: with the largest batch that they have.
@@ -59,12 +63,13 @@ def check_batch(data: Mapping[str, Any]) -> None:
         return
     rows = sum(open_table("train_files", name)[0] for name in names)
     most, batch = data["train_max_samples"], data["train_batch_size"]
-    if _kept(rows, most) >= batch:
+    if _kept(rows, most) * copies >= batch:
         return
-    if rows < batch:
+    if rows * copies < batch:
+        times = f", {rows * copies} with one for each student" if copies > 1 else ""
         raise ConfigError(
-            f"data.train_files has {rows} rows, fewer than data.train_batch_size={batch}; write data.train_batch_size="
-            f"{rows} or less"
+            f"data.train_files has {rows} rows{times}, fewer than data.train_batch_size={batch}; write "
+            f"data.train_batch_size={rows * copies} or less"
         )
     raise ConfigError(
         f"data.train_max_samples={most} keeps fewer rows than data.train_batch_size={batch}; write {batch} or more, or "

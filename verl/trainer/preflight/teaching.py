@@ -121,14 +121,19 @@ def check_taught_rows(data: Mapping[str, Any], run: RunConfig, teaching: Teachin
             _check_truths(key, name)
 
 
-def _check_one_file_each(data: Mapping[str, Any], run: RunConfig, teaching: TeachingConfig) -> None:
-    """Rows know by their files whether they are validated on, where that decides how many are made of a question."""
-    train, val = (data_files(data, key) for key in KEYS)
-    rows = rows_of_a_question(
+def rows_a_question(run: RunConfig, teaching: TeachingConfig) -> dict[str, int]:
+    """How many rows are made of a question, in `train` and `val`."""
+    return rows_of_a_question(
         teaching.protocol.student_assignment,
         students=len(run.reward.classmates),
         readers=len(frozen_readers(run.reward)),
     )
+
+
+def _check_one_file_each(data: Mapping[str, Any], run: RunConfig, teaching: TeachingConfig) -> None:
+    """Rows know by their files whether they are validated on, where that decides how many are made of a question."""
+    train, val = (data_files(data, key) for key in KEYS)
+    rows = rows_a_question(run, teaching)
     if train == val and rows["train"] != rows["val"]:
         raise ConfigError(
             f"data.val_files names the files of data.train_files, but a question has {rows['val']} rows in validation, "
