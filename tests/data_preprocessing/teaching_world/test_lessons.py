@@ -9,12 +9,13 @@ import pytest
 
 from verl.classmate.errors import ConfigError
 from verl.data_preprocessing.teaching_world import advice, prompts, rows, student_lessons, teacher_lessons
-from verl.data_preprocessing.teaching_world.problems import problem
+from verl.data_preprocessing.teaching_world.problems import problem, working
 from verl.data_preprocessing.teaching_world.spec import Mix, TeachingWorldSpec
 from verl.data_preprocessing.teaching_world.students import STUDENTS, shown
 from verl.teaching.answers import AnswerMethod, AnswerRules, extract_answer
 from verl.teaching.leak import find_leak
 from verl.teaching.tags import TeachingState, extract_teaching
+from verl.utils.reward_score.cot_monitor import get_verifier
 
 TEMPLATES = prompts.templates()
 MANY = 3000
@@ -166,3 +167,19 @@ def test_a_mix_that_is_none_is_refused_in_a_line(values, word):
         Mix(**values)
     assert "\n" not in str(error.value)
     assert "write" in str(error.value)
+
+
+def test_rows_have_a_verifier_for_a_policy_that_answers_itself():
+    """`qwen_main_ppo` looks one up by the data source, as a teacher's run does not."""
+    one = problem(seed=0, split="train", index=0)
+    row = rows.rl_row(one, split="train", index=0)
+    scores = []
+    for outcome in ("right", "forgotten", "twice"):
+        steps, answer = working(one, outcome)
+        said = f"{steps}. <solution>{answer}</solution>"
+        scores.append(get_verifier(row["data_source"]).compute_score(said, row["reward_model"]["ground_truth"]))
+    assert scores == [1, 0, 0]
+    asked = rows.offtask_row(3, index=0)
+    truth = asked["reward_model"]["ground_truth"]
+    verifier = get_verifier(asked["data_source"])
+    assert [verifier.compute_score(f"<solution>{said}</solution>", truth) for said in (truth, f"1{truth}")] == [1, 0]

@@ -125,6 +125,12 @@ def test_a_teacher_that_asks_reads_the_reply(scripted: Scripted) -> None:
     assert result(content, "teacher", "weak")["cost_tokens"] == pytest.approx(sum(whole) / 4)
 
 
+def test_a_teacher_of_all_at_once_is_told_apart(scripted: Scripted) -> None:
+    joint = "rcl.protocol.student_assignment=joint"
+    content = taken(scripted, "--controls", "none", "--decoding", "greedy", "--items", "1", joint)
+    assert any("student_assignment=joint" in note for note in content["notes"])
+
+
 def test_the_best_fixed_advice_is_found_on_training_rows(scripted: Scripted) -> None:
     Path(scripted.path("own.txt")).write_text("Mind the borrow.\n\nBe careful.\n")
     content = taken(scripted, "--candidates", scripted.path("own.txt"), "--decoding", "sampled")

@@ -49,7 +49,7 @@ def evaluate_teacher(source: Source, options: Options, *, terminal: TextIO | Non
     added = read_candidates(options.candidates)
     controls, notes = _controls(source, options)
     data = _read(source, options, controls)
-    notes = [*notes, *data.notes]
+    notes = [*notes, *_asked_otherwise(source), *data.notes]
     if not source.teaching.baseline_cache:
         folder = source.folder or options.output.parent
         cached = dataclasses.replace(source.teaching, baseline_cache=str(folder / "baselines.sqlite"))
@@ -92,6 +92,16 @@ def _controls(source: Source, options: Options) -> tuple[tuple[str, ...], list[s
         if control in options.controls:
             notes.append(f"without the control {control}: {why}")
     return tuple(one for one in options.controls if one not in missing), notes
+
+
+def _asked_otherwise(source: Source) -> list[str]:
+    """What differs from how the teacher was trained."""
+    if source.teaching.protocol.student_assignment != "joint" or len(source.run.reward.classmates) < 2:
+        return []
+    return [
+        "the teacher was trained to read all students' outlines and to advise all of them at once "
+        "(student_assignment=joint); here it reads one student's and advises that one"
+    ]
 
 
 def _read(source: Source, options: Options, controls: Sequence[str]) -> Data:

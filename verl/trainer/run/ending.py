@@ -4,6 +4,7 @@
 'the same command resumes the run at its last checkpoint, step 40'
 """
 
+import traceback
 from pathlib import Path
 
 from verl.classmate.errors import ConfigError
@@ -19,6 +20,37 @@ class RunFailed(Exception):
         """One line about `error`, whose traceback is in `log`."""
         text = str(error).strip().splitlines()
         return cls(f"the run failed ({type(error).__name__}: {text[-1] if text else 'no message'}); see {log}")
+
+
+def caught(error: BaseException) -> BaseException:
+    """The error that ended a run, with its traceback in the run's log, to be told when the terminal is free again.
+
+    Called where it is caught; what is no failure (Ctrl-C, a debugger's end) goes on from there.
+    """
+    if not isinstance(error, KeyboardInterrupt):
+        traceback.print_exc()
+    # Upstream's progress bar prints once more when it is collected: now, into the log.
+    traceback.clear_frames(error.__traceback__)
+    if not isinstance(error, Exception | SystemExit):
+        raise error
+    return error
+
+
+def tell(error: BaseException | None, log: Path) -> None:
+    """Raises what a run ended with, if it failed.
+
+    Args:
+        error: that was `caught`; None: the run ended well.
+        log: of the run.
+
+    Raises:
+        ConfigError: a user's mistake, as it is.
+        RunFailed: anything else.
+    """
+    if isinstance(error, ConfigError):
+        raise error
+    if error is not None:
+        raise RunFailed.of(error, log) from error
 
 
 def how_to_go_on(folder: RunFolder, resume_mode: str) -> str:

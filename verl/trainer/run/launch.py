@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from verl.trainer.fork.server import ForkServer
 from verl.trainer.run import loggers
 from verl.trainer.run.command_line import HARDWARE, HELP, compose, describe, prepare_overrides
 from verl.trainer.run.console import Console
-from verl.trainer.run.ending import RunFailed, how_to_go_on
+from verl.trainer.run.ending import RunFailed, caught, how_to_go_on, tell
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.run.session import RaySession, settle, start_fork_server, start_ray
 
@@ -260,21 +259,12 @@ def _train(
                 trainer.init_workers()
                 trainer.fit()
         except BaseException as error:
-            if not isinstance(error, KeyboardInterrupt):
-                traceback.print_exc()
-            # Upstream's progress bar prints once more when it is collected: now, into the log.
-            traceback.clear_frames(error.__traceback__)
-            if not isinstance(error, Exception | SystemExit):
-                raise
-            failed = error
+            failed = caught(error)
         if failed is None:
             from verl.trainer.run.summary import print_summary
 
             print_summary(console, folder)
-    if isinstance(failed, ConfigError):
-        raise failed
-    if failed is not None:
-        raise RunFailed.of(failed, log) from failed
+    tell(failed, log)
 
 
 def _debug(config: DictConfig, run_config: RunConfig, folder: RunFolder, clock: StartupClock, notes: list[str]) -> None:

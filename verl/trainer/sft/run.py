@@ -9,17 +9,15 @@ unfinished run, and what reads run folders reads this one. When the run has ende
 
 import functools
 import os
-import traceback
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from verl.classmate.errors import ConfigError
 from verl.trainer.run import loggers
 from verl.trainer.run.checkpoints import latest_step
 from verl.trainer.run.console import Console
-from verl.trainer.run.ending import RunFailed, how_to_go_on
+from verl.trainer.run.ending import RunFailed, caught, how_to_go_on, tell
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.sft.settings import SftSettings, check, check_checkpoint, fill_in
 
@@ -120,17 +118,10 @@ def _in_folder(config: DictConfig, settings: SftSettings, folder: RunFolder, not
             plain: Any = OmegaConf.to_container(config, resolve=True)
             run_ranks(plain, ranks=settings.ranks, hear=_Listener(console, folder))
         except BaseException as error:
-            if not isinstance(error, KeyboardInterrupt):
-                traceback.print_exc()
-            if not isinstance(error, Exception | SystemExit):
-                raise
-            failed = error
+            failed = caught(error)
         if failed is None:
             _finish(console, folder)
-    if isinstance(failed, ConfigError):
-        raise failed
-    if failed is not None:
-        raise RunFailed.of(failed, log) from failed
+    tell(failed, log)
 
 
 class _Listener:

@@ -1,4 +1,7 @@
-"""Verifier of the worlds of `verl.data_preprocessing.worlds`: is the last number that the output gives the right one?
+"""Verifier of the embedded worlds: is the last number that the output gives the right one?
+
+They are those of `verl.data_preprocessing.worlds`, and the teachers' (`teaching_world`), whose rows a policy can be
+trained to answer itself.
 
 verifier = get_verifier("thought_styles")
 verifier.compute_score("The answer is 85.", "85")       # 1.0
@@ -9,6 +12,8 @@ from verl.utils.reward_score.cot_monitor.BaseVerifier import register
 from verl.utils.reward_score.cot_monitor.hinted_arithmetic import HintedArithmeticVerifier
 
 
+@register("teaching_arithmetic")
+@register("teaching_offtask")
 @register("thought_styles")
 @register("uneven_steps")
 class EmbeddedWorldVerifier(HintedArithmeticVerifier):
