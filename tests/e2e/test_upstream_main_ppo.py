@@ -96,6 +96,7 @@ def fork_override() -> Iterator[str]:
     server.close()
 
 
+@pytest.mark.long
 def test_hf_on_two_ranks_learns_saves_resumes_and_merges(tmp_path: Path, fork_override: str) -> None:
     world = make_tiny_world(tmp_path)
     first = train(world, tmp_path / "run", "hf", 2, 6, fork_override)
