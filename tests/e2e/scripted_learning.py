@@ -28,7 +28,7 @@ KINDS = (*WORDS, "count")
 PLAN = "I look at it."
 LIMIT = 8
 """`max_teaching_tokens`."""
-FIRST = {"carry": (1, 5, 3), "borrow": (5, 1, 3), "count": (3, 3, 2)}
+FIRST = {"carry": (2, 4, 3), "borrow": (4, 2, 3), "count": (3, 3, 2)}
 """How often the teacher at first says `carry`, `borrow` and nothing, by the question's kind."""
 
 _PIECES = re.compile(r"<[^<>\s]*>|[A-Za-z]+|\d|\s|[^\w\s]")
@@ -67,7 +67,7 @@ def make_scripted_world(folder: Path) -> list[str]:
     """Teacher, student and rows in a folder; the overrides that name them, all but the run's folder."""
     for name in ("teacher", "student"):
         _save_model(folder / name)
-    teach(folder / "teacher", _habit, steps=150)
+    teach(folder / "teacher", _habit, steps=300)
     write_rows(
         folder / "train.parquet",
         [
@@ -92,7 +92,7 @@ def make_scripted_world(folder: Path) -> list[str]:
         "data.max_prompt_length=160",
         "data.max_response_length=12",
         "actor_rollout_ref.rollout.n=8",
-        "actor_rollout_ref.actor.optim.lr=3e-3",
+        "actor_rollout_ref.actor.optim.lr=1e-3",
         "reward_model.classmate_generation_configs.max_new_tokens=16",
         "rcl.protocol.baseline_samples=1",
         f"rcl.protocol.max_teaching_tokens={LIMIT}",
@@ -133,6 +133,8 @@ def _save_model(folder: Path) -> None:
         len(special) + len(pieces),
         width=64,
         max_position_embeddings=256,
+        # With the usual 0.02 it takes long until what is asked matters.
+        initializer_range=0.2,
         pad_token_id=0,
         eos_token_id=1,
         bos_token_id=None,
