@@ -69,6 +69,19 @@ def closes(*, for_all: bool, thinks: bool, setting: Literal["auto", "always", "n
     return for_all or (setting == "auto" and not thinks)
 
 
+@lru_cache(maxsize=16)
+def special_tokens(tokenizer: Any) -> tuple[str, ...]:
+    """Texts that become one special token wherever they are spelled out, longest first.
+
+    Not all of them have a purpose that the tokenizer names: Gemma's <end_of_turn>, which ends a turn, has none.
+    """
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    names = {str(token) for token in added if token.special} | set(tokenizer.all_special_tokens)
+    return tuple(
+        sorted((name for name in names if len(name) > 1 and name.strip()), key=lambda name: (-len(name), name))
+    )
+
+
 def check_tokenizer(tokenizer: Any, name: str) -> None:
     """Refuses, at start, a classmate that cannot be asked.
 

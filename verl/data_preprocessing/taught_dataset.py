@@ -20,6 +20,8 @@ class TaughtDataset(RLHFDataset):
 
     without_truth: int = 0
     """Questions that are left out, since nobody knows their answers."""
+    too_long: int = 0
+    """Questions that are left out, since they alone fill `data.max_prompt_length`."""
 
     def _read_files_and_tokenize(self) -> None:
         """Upstream's rows, without those whose question nobody knows the answer to."""
@@ -30,6 +32,12 @@ class TaughtDataset(RLHFDataset):
                 has_truth, num_proc=None, desc="Leaving out rows without a ground truth"
             )
             self.without_truth = before - len(self.dataframe)
+
+    def maybe_filter_out_long_prompts(self, dataframe: Any = None) -> Any:
+        """As upstream does; counts them."""
+        kept = super().maybe_filter_out_long_prompts(dataframe)
+        self.too_long = len(dataframe) - len(kept)
+        return kept
 
     @property
     def copies(self) -> int:

@@ -85,7 +85,7 @@ def build(places: Sequence[Path], order: Order) -> StudentSet:
     tokenizer = for_run(hf_tokenizer(order.student), date=None, system_as_user=True)
     prompts.check_tokenizer(tokenizer, order.student)
     rows, counts = _chosen(shards, order)
-    specials = [token for token in tokenizer.all_special_tokens if len(token) > 1]
+    specials = prompts.special_tokens(tokenizer)
     kept = [row for row in as_collected(rows) if not _spells(row, specials, order.mode)]
     counts["special_token"] = len(rows) - len(kept)
     made = build_student_set(

@@ -21,6 +21,7 @@ from typing import Any
 
 from verl.classmate.config import ClassmateRewardModelConfig, RunConfig
 from verl.classmate.outcome import Outcome
+from verl.classmate.prompts import special_tokens
 from verl.classmate.reply import Reply
 from verl.classmate.row import Continuation, Task
 from verl.classmate.seeds import request_seed, row_key, seed_number
@@ -379,8 +380,8 @@ class Students:
         """A turn in which no special token is spelled out: a teaching could end its turn with one, and go on in the
         student's name. A blank stands behind the first character of each; the protocol's own tags stay."""
         own = set(astuple(self._teaching.templates.tags))
-        for token in student.tokenizer.all_special_tokens:
-            if token not in own and len(token) > 1:
+        for token in special_tokens(student.tokenizer):
+            if token not in own:
                 text = text.replace(token, f"{token[0]} {token[1:]}")
         return text
 

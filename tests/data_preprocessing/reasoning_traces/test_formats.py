@@ -14,6 +14,7 @@ from verl.data_preprocessing.reasoning_traces import (
     data_config,
     register_data_config,
 )
+from verl.data_preprocessing.reasoning_traces.rows import truth_in
 
 STRATOS = DATA_CONFIGS["bespoke_stratos"]
 WRITTEN = (
@@ -184,3 +185,16 @@ def test_the_documented_module_has_the_same_table() -> None:
 
     assert reasoning_datasets_info.DATA_CONFIGS is DATA_CONFIGS
     assert reasoning_datasets_info.register_data_config is register_data_config
+
+
+@pytest.mark.parametrize(
+    ("solution", "truth"),
+    [
+        ("He buys 48.\nSo 48 + 24 = 72.\n#### 72", "72"),
+        ("We get 42. #### 42", "42"),
+        ("#### First\nAdd the ones.\n#### Then\nAdd the tens.", None),
+        ("Assume the contrary.\n####", None),
+    ],
+)
+def test_a_set_of_ones_own_may_mark_answers_as_gsm8k_does(solution: str, truth: str | None) -> None:
+    assert truth_in(solution, "mine") == truth

@@ -7,6 +7,7 @@ that is blank is the row's, which is left out where it needs the cell.
     '2'
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from verl.teaching.tags import TeachingTags, is_blank
 
 LONGEST_BARE_ANSWER = 100
 """Characters of a solution that is its own answer."""
+_MARKED_END = re.compile(r"####[ \t]*(\S[^\n]*)\Z")
+"""What GSM8K's solutions end with. In front of other lines the mark is a heading."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +96,17 @@ def traced_row(fields: Mapping[str, Any], columns: Columns, *, data_source: str)
 
 
 def truth_in(solution: str | None, data_source: str) -> str | None:
-    """The answer that a solution marks, or the solution itself where it is no more than one; None for a proof."""
+    """The answer that a solution marks, or the solution itself where it is no more than one; None for a proof.
+
+    Solutions that end as GSM8K's do have the mark wherever they come from.
+    """
     if solution is None:
         return None
     marked = extract_answer(solution, AnswerRules.of(data_source, TeachingTags())).text
     if marked is not None:
         return marked
+    if (end := _MARKED_END.search(solution)) is not None:
+        return end[1].strip()
     is_bare = len(solution) <= LONGEST_BARE_ANSWER and "\n" not in solution
     return solution if is_bare else None
 

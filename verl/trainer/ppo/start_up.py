@@ -161,6 +161,11 @@ def check_data(run: OpenRun, config: DictConfig, train: Sized, val: Sized, total
                 f"data.{key}: {total - len(dataset)} of {total} prompts left out, longer than "
                 f"data.max_prompt_length={config.data.max_prompt_length}"
             )
+        if long := getattr(dataset, "too_long", 0):
+            run.console.line(
+                f"data.{key}: {long} questions left out, longer than "
+                f"data.max_prompt_length={config.data.max_prompt_length}"
+            )
         if unknown := getattr(dataset, "without_truth", 0):
             run.console.line(f"data.{key}: {unknown} questions left out, without a ground truth")
     steps_per_epoch = len(train) // config.data.train_batch_size
