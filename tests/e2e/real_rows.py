@@ -71,9 +71,9 @@ def make_real_world(folder: Path, format_: str, source: Path, *, kind: str, prom
     for name, size, seed in (("teacher", 1000, 0), ("one", 1000, 1), ("two", 600, 2)):
         _save_model(folder / name, texts, size=size, seed=seed)
     if kind == "rcl":
-        teach(folder / "teacher", partial(_tags, rows), steps=60)
+        teach(folder / "teacher", partial(_tags, rows), steps=150)
         for name in ("one", "two"):
-            teach(folder / name, partial(_answers, rows), steps=40)
+            teach(folder / name, partial(_answers, rows), steps=100)
     train = folder / "rl" / "train.parquet"
     # A file is trained on or validated on: there a question has a row for each student.
     shutil.copy(train, folder / "val.parquet")
@@ -110,6 +110,7 @@ def _save_model(folder: Path, texts: list[str], *, size: int, seed: int) -> None
     config = tiny_qwen3(
         len(tokenizer),
         max_position_embeddings=4096,
+        initializer_range=0.1,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,

@@ -2,7 +2,7 @@
 
 Questions are of three kinds. The student knows by itself how to `count`, and fails at it iff it is told another word
 (strong questions); it solves `carry` and `borrow` iff it is told that word (weak questions). The teacher can say one of
-the two words or nothing, and at first says the wrong one most often.
+the two words or nothing; at first it sees the kind, and most often says the wrong word.
 
 >>> run = watched([*make_scripted_world(tmp_path), f"trainer.default_local_dir={tmp_path / 'run'}"], client=Student)
 """
@@ -16,7 +16,7 @@ import torch
 import yaml
 
 from tests.e2e.taught_models import Shown, teach
-from tests.evaluation.teaching.scripted import CHAT, TEMPLATES, advice_in, write_rows
+from tests.evaluation.teaching.scripted import CHAT, advice_in, write_rows
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
 from verl.teaching.templates import Templates
@@ -25,11 +25,23 @@ from verl.workers.inprocess import InProcessClient
 WORDS = ("carry", "borrow")
 """What can be told, and the kinds of weak questions."""
 KINDS = (*WORDS, "count")
-PLAN = "I look at it."
+PLAN = "Hm."
 LIMIT = 8
 """`max_teaching_tokens`."""
-FIRST = {"carry": (2, 4, 3), "borrow": (4, 2, 3), "count": (3, 3, 2)}
+FIRST = {"carry": (2, 5, 3), "borrow": (5, 2, 3), "count": (4, 4, 2)}
 """How often the teacher at first says `carry`, `borrow` and nothing, by the question's kind."""
+
+TEMPLATES: dict[str, Any] = {
+    "answer_format": "<solution></solution>",
+    "student_baseline_template": "{question} {answer_format}",
+    "student_diagnostic_template": "{question} Plan {probe_limit}",
+    "teacher_adaptive_template": {
+        "system": "<thinking></thinking><teaching></teaching>{teaching_limit}",
+        "user": "{approach} {question}",
+    },
+    "student_with_teaching_template": "{question} <advice>{teaching}</advice> {answer_format}",
+}
+"""Short, so that a small model soon finds the kind."""
 
 _PIECES = re.compile(r"<[^<>\s]*>|[A-Za-z]+|\d|\s|[^\w\s]")
 
@@ -39,9 +51,9 @@ def question(number: int) -> str:
     return f"Question {number:02d} of the kind {KINDS[number % len(KINDS)]}:"
 
 
-def said(word: str) -> str:
-    """How the teacher says a word; "" is to say nothing."""
-    return f"<thinking></thinking><teaching>{word}</teaching>"
+def said(kind: str, word: str) -> str:
+    """How the teacher says a word about a question whose kind it knows; "" is to say nothing."""
+    return f"<thinking>{kind}</thinking><teaching>{word}</teaching>"
 
 
 def chat(number: int) -> list[dict[str, str]]:
@@ -58,7 +70,7 @@ class Student(InProcessClient):
         number, kind = re.search(r"Question (\d\d) of the kind (\w+):", prompt).groups()  # type: ignore[union-attr]
         told = [word for word in WORDS if word in (advice_in(prompt) or "")]
         solves = kind in told if kind in WORDS else not told
-        text = PLAN if "Plan, at most" in prompt else f"<solution>{number if solves else 'none'}</solution>"
+        text = PLAN if "Plan" in prompt else f"<solution>{number if solves else 'none'}</solution>"
         ids = self._servers[model].engine.tokenizer.encode(text, add_special_tokens=False)
         return Reply(outcome=Outcome.ok, token_ids=tuple(ids[: params["max_tokens"]]), finish_reason="stop")
 
@@ -67,7 +79,7 @@ def make_scripted_world(folder: Path) -> list[str]:
     """Teacher, student and rows in a folder; the overrides that name them, all but the run's folder."""
     for name in ("teacher", "student"):
         _save_model(folder / name)
-    teach(folder / "teacher", _habit, steps=300)
+    teach(folder / "teacher", _habit, steps=250)
     write_rows(
         folder / "train.parquet",
         [
@@ -91,8 +103,9 @@ def make_scripted_world(folder: Path) -> list[str]:
         "data.train_batch_size=12",
         "data.max_prompt_length=160",
         "data.max_response_length=12",
-        "actor_rollout_ref.rollout.n=8",
+        "actor_rollout_ref.rollout.n=16",
         "actor_rollout_ref.actor.optim.lr=1e-3",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=3",
         "reward_model.classmate_generation_configs.max_new_tokens=16",
         "rcl.protocol.baseline_samples=1",
         f"rcl.protocol.max_teaching_tokens={LIMIT}",
@@ -100,6 +113,7 @@ def make_scripted_world(folder: Path) -> list[str]:
         "trainer.test_freq=-1",
         "trainer.val_before_train=false",
         "trainer.save_freq=-1",
+        "trainer.deterministic=true",
     ]
 
 
@@ -114,8 +128,14 @@ def _save_model(folder: Path) -> None:
     from tests.tiny_qwen3 import tiny_qwen3
 
     special = ["<pad>", "<eos>", "<unk>"]
-    texts = [*map(str, TEMPLATES.values()), *map(question, range(len(KINDS))), PLAN, *map(said, WORDS), "none \n[]"]
-    texts += [turn["content"] for turn in chat(0)] + ["system user assistant 0123456789"]
+    texts = [
+        *map(str, TEMPLATES.values()),
+        *map(question, range(len(KINDS))),
+        PLAN,
+        said("count", "carry"),
+        "none \n[]",
+    ]
+    texts += [turn["content"] for turn in chat(0)] + ["system user assistant Plan 0123456789"]
     pieces = sorted({piece for text in texts for piece in _PIECES.findall(text)})
     tokenizer = Tokenizer(WordLevel({token: i for i, token in enumerate([*special, *pieces])}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = Split(Regex(_PIECES.pattern), "isolated")
@@ -144,5 +164,6 @@ def _save_model(folder: Path) -> None:
 
 
 def _habit(rng: random.Random) -> Shown:
-    """The teacher's first one (`FIRST`)."""
-    return [(chat(n), said(rng.choices([*WORDS, ""], FIRST[KINDS[n % len(KINDS)]])[0])) for n in range(12)]
+    """The teacher's first one: to see the kind, and what `FIRST` says."""
+    kinds = [(n, KINDS[n % len(KINDS)]) for n in range(12)]
+    return [(chat(n), said(kind, rng.choices([*WORDS, ""], FIRST[kind])[0])) for n, kind in kinds]

@@ -28,7 +28,9 @@ def teach(folder: Path, lesson: Callable[[random.Random], Shown], *, steps: int)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(steps):
+    for step in range(steps):
+        # Shares of what is written come out right only in small steps.
+        optimizer.param_groups[0]["lr"] = 3e-3 * (1 - step / steps)
         ids, labels = [], []
         for chat, text in lesson(rng):
             prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
