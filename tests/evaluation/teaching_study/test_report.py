@@ -90,9 +90,3 @@ def test_a_prediction_that_nothing_can_test(folder: Path, old: str, new: str, sa
     (folder / "predictions.yaml").write_text(PREDICTIONS.replace(old, new, 1))
     with pytest.raises(ConfigError, match=re.escape(said)):
         write_report(folder, MADE_UP)
-
-
-def test_a_result_of_another_study_is_refused(folder: Path) -> None:
-    write_result(replace(result(), study="cot_transfer"), folder)
-    with pytest.raises(ValueError, match="cot_transfer is no study of teachers; remove the file"):
-        write_report(folder, MADE_UP)

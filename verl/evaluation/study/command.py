@@ -1,18 +1,26 @@
-"""What the commands of studies share: how seeds are written, one command at a time, and the work with its messages."""
+"""What the commands of studies share: options, the choice of a study, one command at a time, the work, the page.
+
+command = StudyCommand(prog="python -m ...", description=..., studies=STUDIES, results_dir=..., ...)
+code = command.run(arguments, command.parser())
+"""
 
 import argparse
 import contextlib
+import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from filelock import FileLock, Timeout
 
 from verl.evaluation.study.work import Task, do_all
 
+OUTPUT_DIR = Path("outputs/study")
+"""Where worlds and runs lie unless a user says otherwise."""
 MOST_SEEDS = 1000
 """In one range; more are a slip of the hand."""
 LARGEST_SEED = 2**31 - 1
@@ -104,3 +112,132 @@ def carry_out(plan: Plan, *, title: str, folder: Path, jobs: int) -> int:
     if failed:
         print(f"error: {len(failed)} failed; the same command tries them again", file=sys.stderr)
     return int(bool(failed))
+
+
+S = TypeVar("S")
+"""A study: a frozen dataclass with `name`, `arms`, `seeds`, `of_arms` and `short`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyCommand(Generic[S]):
+    """A command that runs one of its studies, lists them, or makes their page."""
+
+    prog: str
+    """How it is started."""
+    description: str
+    """What `--help` says first."""
+    studies: Mapping[str, S]
+    """By name."""
+    results_dir: Path
+    """Where the result files of whole studies lie, and what their page is made of."""
+    apart: str
+    """Options with which a study is only tried out, so that its results stay off the page."""
+    listing: Callable[[], str]
+    """What `--list` prints."""
+    choose: Callable[[argparse.Namespace], S]
+    """The study that the options ask for; raises ValueError."""
+    work: Callable[[S, Path, Path, argparse.Namespace], int]
+    """Runs it, given where its work and its results go; returns the exit code."""
+    write: Callable[[Path], Sequence[Path]]
+    """Makes the page of a folder of results; what was written."""
+    check: Callable[[Path], Sequence[str]]
+    """What of that page is not up to date, a line each."""
+
+    def parser(self) -> StudyParser:
+        """With the options that all studies have."""
+        parser = StudyParser(
+            prog=self.prog, description=self.description, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        jobs = os.cpu_count() or 1
+        apart = f"{self.results_dir}, but `results` in --output_dir with {self.apart}"
+        add = parser.add_argument
+        add("name", nargs="?", help=f"{', '.join(self.studies)}, or report")
+        add("--list", action="store_true", help="show studies and arms, and do nothing")
+        add("--seeds", help="only these: 11,12 or 11-14; default: the study's")
+        add("--arms", help="only these, separated by commas; default: all")
+        add("--jobs", type=int, default=jobs, help="runs at a time, each on one thread")
+        add("--short", action="store_true", help="two arms and two seeds of a small world, a few minutes")
+        add("--output_dir", type=Path, default=OUTPUT_DIR, help=f"worlds and runs; default: {OUTPUT_DIR}")
+        add("--results_dir", type=Path, help=f"result files; default: {apart}")
+        add("--check", action="store_true", help="with report: change nothing, say what is not up to date")
+        return parser
+
+    def run(self, arguments: Sequence[str] | None, parser: argparse.ArgumentParser) -> int:
+        """Does what was typed; None for what the shell gave. Returns the exit code.
+
+        Raises:
+            ValueError: for a user's mistake, in one line.
+        """
+        options = parser.parse_args(arguments)
+        if options.list:
+            # Who read the first lines may have seen enough.
+            with contextlib.suppress(BrokenPipeError):
+                print(self.listing(), flush=True)
+            return 0
+        if options.name == "report":
+            return self._report(options)
+        if options.name is None:
+            raise ValueError(f"no study is named; write one of {', '.join(self.studies)}, or report, or --list")
+        if options.check:
+            raise ValueError("--check: belongs to report; leave it out")
+        if options.jobs < 1:
+            raise ValueError(f"--jobs {options.jobs}: write 1 or more")
+        study: Any = self.choose(options)
+        output_dir = options.output_dir.expanduser().resolve()
+        results_dir = options.results_dir or (
+            self.results_dir if study.name in self.studies else output_dir / "results"
+        )
+        results_dir = results_dir.expanduser().resolve()
+        with alone(output_dir / study.name):
+            check_writable(results_dir / study.name)
+            return self.work(study, output_dir, results_dir, options)
+
+    def _report(self, options: argparse.Namespace) -> int:
+        """The page, from all result files."""
+        page = ("name", "list", "jobs", "output_dir", "results_dir", "check")
+        for name, value in vars(options).items():
+            if name not in page and value not in (None, False):
+                raise ValueError(f"--{name}: the report is of all result files; leave it out, or name --results_dir")
+        results_dir = options.results_dir or self.results_dir
+        if not options.check:
+            for path in self.write(results_dir):
+                print(path)
+            return 0
+        wrong = self.check(results_dir)
+        for line in wrong:
+            print(line, file=sys.stderr)
+        return int(bool(wrong))
+
+
+def named_study(studies: Mapping[str, S], options: argparse.Namespace) -> S:
+    """The study of a name, short if that was asked for, with the seeds that were.
+
+    Raises:
+        ValueError: a name or a seed that is not possible.
+    """
+    study: Any = studies.get(options.name)
+    if study is None:
+        raise ValueError(no_such("study", options.name, [*studies, "report"]))
+    if options.short:
+        study = study.short()
+    if options.seeds is not None:
+        study = replace(study, seeds=seeds_of(options.seeds))
+    return study  # type: ignore[no-any-return]
+
+
+def with_arms(study: Any, text: str | None, *, option: str = "arms") -> Any:
+    """The same with these arms alone, as they were typed; None: all of them.
+
+    Raises:
+        ValueError: no arm, or one that there is not.
+    """
+    if text is None:
+        return study
+    names = tuple(name for name in text.replace(" ", ",").split(",") if name)
+    known = [arm.name for arm in study.arms]
+    if not names:
+        raise ValueError(f"--{option} names no arm; use {known[0]}")
+    for name in names:
+        if name not in known:
+            raise ValueError(no_such("arm", name, known))
+    return study.of_arms(names)

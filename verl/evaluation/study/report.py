@@ -8,17 +8,20 @@ One decision: what stands between the marks is never edited by hand, and a check
 """
 
 import re
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Self
 
-from verl.evaluation.study import figures, tables
+from verl.evaluation.study import tables
+from verl.evaluation.study.figures import FIGURES, StudyFigure
 from verl.evaluation.study.presets import STUDIES
 from verl.evaluation.study.results import load_results
 from verl.evaluation.study.spec import Study
 from verl.evaluation.study.summary import BASELINE, Summary
-from verl.evaluation.study.verdicts import Prediction, Verdict, judge, load_predictions, summarise
+from verl.evaluation.study.verdicts import AnyStudy, Prediction, Verdict, judge, load_predictions, summarise
 from verl.trainer.run.state import write_atomically
 
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
@@ -35,8 +38,13 @@ by one command; nothing here is edited.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Report:
-    """All studies that have a run or a prediction."""
+class StudyReport(ABC):
+    """All studies of a page that have a run or a prediction. What a kind of study shows, its own class says."""
+
+    legend: ClassVar[str]
+    """What stands first."""
+    figures: ClassVar[tuple[StudyFigure, ...]]
+    """Those that there may be."""
 
     summaries: tuple[Summary, ...]
     """In the order of the presets, then by name."""
@@ -44,7 +52,7 @@ class Report:
     """In the order of the predictions."""
 
     @classmethod
-    def read(cls, results_dir: Path, studies: Mapping[str, Study] = STUDIES) -> "Report":
+    def read(cls, results_dir: Path, studies: Mapping[str, AnyStudy]) -> Self:
         """From the files.
 
         Args:
@@ -64,10 +72,43 @@ class Report:
 
     def text(self, figures_at: str) -> str:
         """The part of the page, without its marks; `figures_at` is the figures' folder as the page links to it."""
-        parts = [_LEGEND.strip(), "### Predictions", self._predictions()]
+        parts = [self.legend.strip(), "### Predictions", self._predictions()]
         for summary in self.summaries:
-            parts += [f"### {summary.name}", *self._study(summary, figures_at)]
+            shown = [made_of(summary), *self.study(summary, figures_at)] if summary.runs else ["No run yet."]
+            parts += [f"### {summary.name}", *shown]
         return "\n\n".join(part for part in parts if part)
+
+    def stale_figures(self, folder: Path) -> dict[Path, tuple[StudyFigure, Summary]]:
+        """The figures in `folder` that are missing or show something else, and what each is drawn from."""
+        due = {
+            figure.path(summary, folder): (figure, summary)
+            for summary in self.summaries
+            for figure in self.figures
+            if figure.has_data(summary)
+        }
+        return {path: one for path, one in due.items() if not one[0].is_current(one[1], path)}
+
+    def _predictions(self) -> str:
+        if not self.verdicts:
+            return "Nothing was predicted."
+        counted = Counter(one.outcome for one in self.verdicts)
+        told = ", ".join(f"{counted[name]} {name}" for name in ("held", "refuted", "open"))
+        return f"{len(self.verdicts)} predictions: {told}.\n\n{self.predictions()}"
+
+    @abstractmethod
+    def predictions(self) -> str:
+        """Table of the verdicts."""
+
+    @abstractmethod
+    def study(self, summary: Summary, figures_at: str) -> list[str]:
+        """What is shown of a study that has a run."""
+
+
+class Report(StudyReport):
+    """Studies of classmates."""
+
+    legend = _LEGEND
+    figures = FIGURES
 
     def main_arms(self, summary: Summary) -> list[str]:
         """The two arms whose thoughts are shown: those of the study's first prediction, else baseline and another."""
@@ -75,27 +116,15 @@ class Report:
         arms = [mine[0].right, mine[0].left] if mine else [BASELINE, *(arm for arm in summary.arms if arm != BASELINE)]
         return [arm for arm in dict.fromkeys(arms) if arm in summary.arms][:2]
 
-    def stale_figures(self, folder: Path) -> dict[Path, tuple[figures.StudyFigure, Summary]]:
-        """The figures in `folder` that are missing or show something else, and what each is drawn from."""
-        due = [
-            (figure, summary) for summary in self.summaries for figure in figures.FIGURES if figure.has_data(summary)
-        ]
-        paths = {figure.path(summary, folder): (figure, summary) for figure, summary in due}
-        return {path: one for path, one in paths.items() if not one[0].is_current(one[1], path)}
-
-    def _predictions(self) -> str:
-        if not self.verdicts:
-            return "Nothing was predicted."
-        counted = {name: sum(one.outcome == name for one in self.verdicts) for name in ("held", "refuted", "open")}
-        told = ", ".join(f"{number} {name}" for name, number in counted.items())
+    def predictions(self) -> str:
+        """Table of the verdicts."""
         labels = {summary.name: dict(summary.labels) for summary in self.summaries}
-        return f"{len(self.verdicts)} predictions: {told}.\n\n" + tables.verdicts_table(self.verdicts, labels)
+        return tables.verdicts_table(self.verdicts, labels)
 
-    def _study(self, summary: Summary, figures_at: str) -> list[str]:
-        if not summary.runs:
-            return ["No run yet."]
-        drawn = {figure.name: figure for figure in figures.FIGURES if figure.has_data(summary)}
-        parts = [made_of(summary)]
+    def study(self, summary: Summary, figures_at: str) -> list[str]:
+        """What is shown of a study that has a run."""
+        drawn = {figure.name: figure for figure in FIGURES if figure.has_data(summary)}
+        parts = []
         if "unseen" in drawn:
             parts.append(drawn["unseen"].link(summary, figures_at))
         parts += [tables.arms_table(summary), tables.differences_table(summary)]
@@ -113,16 +142,6 @@ class Report:
             parts += [said, learner]
         parts.append(tables.examples_table(summary, self.main_arms(summary)))
         return parts
-
-
-class PageReport(Protocol):
-    """What a page's results are made of."""
-
-    def text(self, figures_at: str) -> str:
-        """The part of the page, without its marks; `figures_at` is the figures' folder as the page links to it."""
-
-    def stale_figures(self, folder: Path) -> Mapping[Path, tuple[figures.StudyFigure, Summary]]:
-        """The figures in `folder` that are missing or show something else, and what each is drawn from."""
 
 
 def write_report(results_dir: Path, studies: Mapping[str, Study] = STUDIES) -> list[Path]:
@@ -143,7 +162,7 @@ def check_report(results_dir: Path, studies: Mapping[str, Study] = STUDIES) -> l
     return check_page(Report.read(results_dir, studies), results_dir)
 
 
-def write_page(report: PageReport, results_dir: Path) -> list[Path]:
+def write_page(report: StudyReport, results_dir: Path) -> list[Path]:
     """Replaces what stands between the marks of a page, draws the figures, and says what was written.
 
     A figure that shows what the files give already is left as it is.
@@ -168,7 +187,7 @@ def write_page(report: PageReport, results_dir: Path) -> list[Path]:
     return written
 
 
-def check_page(report: PageReport, results_dir: Path) -> list[str]:
+def check_page(report: StudyReport, results_dir: Path) -> list[str]:
     """What of a page and its figures is not what the files give, a line each; empty if all is. See `write_page`."""
     page, due = _page(results_dir), report.text(results_dir.name)
     _, there, _ = _split(page)

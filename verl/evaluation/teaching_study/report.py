@@ -7,17 +7,13 @@ One decision: nothing of it is edited by hand, and a check says whether it is wh
     []
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from verl.evaluation.study.figures import StudyFigure
-from verl.evaluation.study.report import check_page, made_of, write_page
-from verl.evaluation.study.results import load_results
+from verl.evaluation.study.report import StudyReport, check_page, write_page
 from verl.evaluation.study.summary import Summary
 from verl.evaluation.study.tables import as_code, cell, difference_cells, one_line, rule_of, table
-from verl.evaluation.study.verdicts import Verdict, judge, load_predictions, summarise
+from verl.evaluation.study.verdicts import Verdict
 from verl.evaluation.teaching_study.figures import FIGURES, TUTORS, has_leaks, has_tutors, students_of
 from verl.evaluation.teaching_study.presets import STUDIES
 from verl.evaluation.teaching_study.spec import TeachingStudy
@@ -31,61 +27,25 @@ predictions by one command; nothing here is edited.
 """
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Report:
-    """All studies that have a run or a prediction."""
+class Report(StudyReport):
+    """Studies of teachers."""
 
-    summaries: tuple[Summary, ...]
-    """In the order of the presets."""
-    verdicts: tuple[Verdict, ...]
-    """In the order of the predictions."""
+    legend = _LEGEND
+    figures = FIGURES
 
-    @classmethod
-    def read(cls, results_dir: Path, studies: Mapping[str, TeachingStudy] = STUDIES) -> "Report":
-        """From the files.
-
-        Args:
-            results_dir: folder of all studies' results; holds `predictions.yaml`.
-            studies: the studies' arms and seeds.
-
-        Raises:
-            ValueError: a file that is no result or no prediction, or of no study; in one line.
-        """
-        predicted = load_predictions(results_dir / "predictions.yaml", studies)
-        results = load_results(results_dir)
-        for one in results:
-            if one.study not in studies:
-                raise ValueError(f"{one.path(results_dir)}: {one.study} is no study of teachers; remove the file")
-        there = {one.study for one in results} | {one.study for one in predicted}
-        summaries = {name: summarise(name, results, studies) for name in studies if name in there}
-        verdicts = tuple(judge(one, summaries[one.study]) for one in predicted)
-        return cls(summaries=tuple(summaries.values()), verdicts=verdicts)
-
-    def text(self, figures_at: str) -> str:
-        """The part of the page, without its marks; `figures_at` is the figures' folder as the page links to it."""
-        parts = [_LEGEND.strip(), "### Predictions", self._predictions()]
-        for summary in self.summaries:
-            parts += [f"### {summary.name}", *_study(summary, figures_at)]
-        return "\n\n".join(part for part in parts if part)
-
-    def stale_figures(self, folder: Path) -> dict[Path, tuple[StudyFigure, Summary]]:
-        """The figures in `folder` that are missing or show something else, and what each is drawn from."""
-        due = {
-            figure.path(summary, folder): (figure, summary)
-            for summary in self.summaries
-            for figure in FIGURES
-            if summary.runs and figure.has_data(summary)
-        }
-        return {path: one for path, one in due.items() if not one[0].is_current(one[1], path)}
-
-    def _predictions(self) -> str:
-        if not self.verdicts:
-            return "Nothing was predicted."
-        counted = Counter(one.outcome for one in self.verdicts)
-        told = ", ".join(f"{counted[name]} {name}" for name in ("held", "refuted", "open"))
-        rows = [_verdict_row(one) for one in self.verdicts]
+    def predictions(self) -> str:
+        """Table of the verdicts."""
         head = ["prediction", "study", "compared", "predicted", "found", "p", "verdict"]
-        return f"{len(rows)} predictions: {told}.\n\n{table(head, rows, left=4)}"
+        return table(head, map(_verdict_row, self.verdicts), left=4)
+
+    def study(self, summary: Summary, figures_at: str) -> list[str]:
+        """What is shown of a study that has a run."""
+        parts = [figure.link(summary, figures_at) for figure in FIGURES if figure.has_data(summary)]
+        if has_tutors(summary):
+            parts += ["Gain in the share solved (APG):", _gains(summary), _HARM, _harm(summary)]
+        if has_leaks(summary):
+            parts += [_LEAKS, _leaks(summary)]
+        return [*parts, _examples(summary)]
 
 
 def _verdict_row(one: Verdict) -> list[str]:
@@ -105,18 +65,6 @@ def _verdict_row(one: Verdict) -> list[str]:
         *difference_cells(one.difference, 2),
         f"**{one.outcome}**" + (f": {one.why}" if one.why else ""),
     ]
-
-
-def _study(summary: Summary, figures_at: str) -> list[str]:
-    if not summary.runs:
-        return ["No run yet."]
-    drawn = [figure.link(summary, figures_at) for figure in FIGURES if figure.has_data(summary)]
-    parts = [made_of(summary), *drawn]
-    if has_tutors(summary):
-        parts += ["Gain in the share solved (APG):", _gains(summary), _HARM, _harm(summary)]
-    if has_leaks(summary):
-        parts += [_LEAKS, _leaks(summary)]
-    return [*parts, _examples(summary)]
 
 
 def _gains(summary: Summary) -> str:
