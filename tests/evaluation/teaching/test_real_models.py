@@ -34,13 +34,19 @@ SETTINGS = (
 )
 
 
-def save_model(folder: Path, seed: int) -> None:
+def save_model(folder: Path, seed: int, **size: int) -> None:
     from transformers import Qwen3ForCausalLM
 
     save_tokenizer(folder)
     torch.manual_seed(seed)
     config = tiny_qwen3(
-        99, max_position_embeddings=512, initializer_range=0.2, pad_token_id=0, eos_token_id=1, bos_token_id=None
+        99,
+        max_position_embeddings=512,
+        initializer_range=0.2,
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=None,
+        **size,
     )
     Qwen3ForCausalLM(config).save_pretrained(folder)
 
