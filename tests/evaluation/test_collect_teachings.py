@@ -107,9 +107,9 @@ def test_another_teacher_needs_another_folder(scripted: Scripted, capsys: pytest
     assert collect(scripted, students="weak") == 0
     capsys.readouterr()
     assert collect(scripted, students="weak", teacher="untrained") == 2
-    assert "holds a collection with another teacher; name another folder" in capsys.readouterr().err
+    assert "holds a collection that differs in teacher; name another folder" in capsys.readouterr().err
     assert collect(scripted, "rcl.protocol.guided_samples=3", students="weak") == 2
-    assert "another protocol" in capsys.readouterr().err
+    assert "differs in protocol" in capsys.readouterr().err
 
 
 def test_held_out_questions_are_not_asked(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:

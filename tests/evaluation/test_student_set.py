@@ -214,3 +214,8 @@ def test_a_mistake_is_one_line(
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
+
+
+def test_a_student_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert build(shards(tmp_path / "shards", row()), tmp_path / "missing") == 2
+    assert "cannot be loaded" in capsys.readouterr().err

@@ -82,7 +82,13 @@ def build(places: Sequence[Path], order: Order) -> StudentSet:
         ConfigError: no shards, a held-out question, several prompts, or a student that cannot be trained so.
     """
     shards = read_shards(places)
-    tokenizer = for_run(hf_tokenizer(order.student), date=None, system_as_user=True)
+    try:
+        tokenizer = for_run(hf_tokenizer(order.student), date=None, system_as_user=True)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError(
+            f"student {order.student} cannot be loaded ({reason}); name a folder or a model of the hub"
+        ) from error
     prompts.check_tokenizer(tokenizer, order.student)
     rows, counts = _chosen(shards, order)
     specials = prompts.special_tokens(tokenizer)

@@ -32,6 +32,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no seed; write a number of 0 or more")
+    return int(text)
+
+
 def spec_of(args: argparse.Namespace) -> TeachingWorldSpec:
     """The world that the arguments ask for.
 
@@ -53,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Builds a teaching world: frozen students, a base teacher, rows, prompts. What is there is kept.",
     )
     parser.add_argument("--local_dir", type=Path, required=True, help="folder of the world, one for each seed")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the problems and of the teachers")
+    parser.add_argument("--seed", type=_seed, default=0, help="seed of the problems and of the teachers")
     parser.add_argument("--jobs", type=_positive, default=2, help="models taught at the same time, one core each")
     parser.add_argument("--students", type=Path, help="folder of students that worlds of other seeds share")
     parser.add_argument("--warm_teacher", action="store_true", help="also a teacher that is through the warm-up")
