@@ -214,6 +214,6 @@ def _claim(folder: Path, settings: Mapping[str, Any]) -> None:
     differing = sorted(key for key in {*found, *told} if found.get(key) != told.get(key))
     if differing:
         raise ConfigError(
-            f"{folder} holds a collection that differs in {', '.join(differing)}; name another folder, or give back the "
+            f"{folder} holds a collection that differs in {', '.join(differing)}; name another folder, or write the "
             "old values to go on with it"
         )
