@@ -1,0 +1,1 @@
+"""Reasoning as a series of steps: what trainer, engines and the reasoning pipeline share. Pure."""
