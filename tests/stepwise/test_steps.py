@@ -120,7 +120,9 @@ def test_short_pieces_join_the_step_they_belong_to() -> None:
 
 def test_a_long_step_is_cut_at_its_sentences() -> None:
     sentence = "one two three four five. "
-    assert [len(step.split()) for step in texts(sentence * 10 + "\n\nshort one here", max_step_words=12)] == [10] * 5 + [3]
+    assert [len(step.split()) for step in texts(sentence * 10 + "\n\nshort one here", max_step_words=12)] == [
+        10
+    ] * 5 + [3]
     assert len(texts("word " * 500 + "\n\nand one more.")) == 2, "a sentence is never cut"
 
 

@@ -54,7 +54,9 @@ SUBGOALS = words_of(
 """Words by which a goal is set."""
 CASES = words_of("case", "cases", "suppose", "assume", "either", "if we", "consider the case", "otherwise")
 """Words by which cases are told apart."""
-ANALOGIES = words_of("similarly", "likewise", "analogous", "analogously", "in the same way", "for example", "for instance")
+ANALOGIES = words_of(
+    "similarly", "likewise", "analogous", "analogously", "in the same way", "for example", "for instance"
+)
 """Words by which one thing is likened to another."""
 ANSWERS = re.compile(
     r"\\f?boxed\b|####|<answer>|(?<!\w)(?:final\s{1,3}answer|answer\s{1,3}is|answer\s{0,3}:)", re.IGNORECASE

@@ -13,8 +13,48 @@ _BEFORE = re.compile(r"[\w.'-]*\Z")
 _LONGEST_WORD = 24
 """Characters before a full stop that are looked at."""
 _ABBREVIATIONS = frozenset(
-    "mr mrs ms dr prof st jr sr vs cf etc approx resp al inc ltd co fig figs eq eqs eqn eqns sec thm def lem prop cor "
-    "ch pp viz ca max min dept est ed vol art".split()
+    [
+        "mr",
+        "mrs",
+        "ms",
+        "dr",
+        "prof",
+        "st",
+        "jr",
+        "sr",
+        "vs",
+        "cf",
+        "etc",
+        "approx",
+        "resp",
+        "al",
+        "inc",
+        "ltd",
+        "co",
+        "fig",
+        "figs",
+        "eq",
+        "eqs",
+        "eqn",
+        "eqns",
+        "sec",
+        "thm",
+        "def",
+        "lem",
+        "prop",
+        "cor",
+        "ch",
+        "pp",
+        "viz",
+        "ca",
+        "max",
+        "min",
+        "dept",
+        "est",
+        "ed",
+        "vol",
+        "art",
+    ]
 )
 _BEFORE_NUMBERS = frozenset({"no", "nr", "p", "par", "ex", "q", "art"})
 """Abbreviations if a number follows, words if not."""

@@ -31,9 +31,7 @@ _STEP_HEAD = re.compile(
     r"(?![\w])(?:[ \t]{0,2}(?:\*\*)?[ \t]{0,2}[:.)\]\u2014\u2013-]|[ \t]{0,2}(?:\*\*)?[ \t]{0,9}$)",
     re.MULTILINE,
 )
-_NUMBER_HEAD = re.compile(
-    r"^[ \t]{0,3}(?:#{1,6}[ \t]{1,2})?(?:\*\*)?\(?(?P<number>\d{1,3})[.)](?=[ \t])", re.MULTILINE
-)
+_NUMBER_HEAD = re.compile(r"^[ \t]{0,3}(?:#{1,6}[ \t]{1,2})?(?:\*\*)?\(?(?P<number>\d{1,3})[.)](?=[ \t])", re.MULTILINE)
 _BLANKS = re.compile(r"(?<!\s)\s++(?=\S)")
 _ANY_BLANKS = re.compile(r"\s*+")
 _OPEN_TAG = re.compile(r"<(?![/|])[^<>]+>")
