@@ -8,53 +8,17 @@ One decision: an abbreviation never ends a sentence. A sentence too few costs le
 
 import re
 
-_END = re.compile(r"(?P<run>(?<![.!?])[.!?]++)[\"')\]}*_»”’]*+(?P<blank>\s++)|[。！？]++[\"'」』”’）]*+\s*+")
+_END = re.compile(
+    r"(?P<run>(?<![.!?])[.!?]++)[\"')\]}*_\u00bb\u201d\u2019]*+\s++"
+    # Chinese and Japanese: no blank follows.
+    r"|[\u3002\uff01\uff1f]++[\"'\u300d\u300f\u201d\u2019\uff09]*+\s*+"
+)
 _BEFORE = re.compile(r"[\w.'-]*\Z")
 _LONGEST_WORD = 24
 """Characters before a full stop that are looked at."""
-_ABBREVIATIONS = frozenset(
-    [
-        "mr",
-        "mrs",
-        "ms",
-        "dr",
-        "prof",
-        "st",
-        "jr",
-        "sr",
-        "vs",
-        "cf",
-        "etc",
-        "approx",
-        "resp",
-        "al",
-        "inc",
-        "ltd",
-        "co",
-        "fig",
-        "figs",
-        "eq",
-        "eqs",
-        "eqn",
-        "eqns",
-        "sec",
-        "thm",
-        "def",
-        "lem",
-        "prop",
-        "cor",
-        "ch",
-        "pp",
-        "viz",
-        "ca",
-        "max",
-        "min",
-        "dept",
-        "est",
-        "ed",
-        "vol",
-        "art",
-    ]
+_ABBREVIATION = re.compile(
+    "mrs?|ms|dr|prof|st|[js]r|vs|cf|etc|approx|resp|al|inc|ltd|co|figs?|eqn?s?|sec|thm|def|lem|prop|cor|ch|pp|viz|ca|max"
+    "|min|dept|est|ed|vol"
 )
 _BEFORE_NUMBERS = frozenset({"no", "nr", "p", "par", "ex", "q", "art"})
 """Abbreviations if a number follows, words if not."""
@@ -84,7 +48,7 @@ def _ends(text: str, begin: int, end: re.Match[str]) -> bool:
         return not follows.islower()
     found = _BEFORE.search(text[max(begin, end.start() - _LONGEST_WORD) : end.start()])
     word = (found[0] if found else "").lower()
-    if word in _ABBREVIATIONS or _DOTTED.fullmatch(word):
+    if _ABBREVIATION.fullmatch(word) or _DOTTED.fullmatch(word):
         return False
     if word in _BEFORE_NUMBERS and follows.isdigit():
         return False
