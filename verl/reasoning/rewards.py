@@ -113,9 +113,10 @@ async def score(
     reward: Reward, problem: Problem, solution: Solution, context: RewardContext, *, timeout_s: float = TIMEOUT_S
 ) -> RewardResult:
     """What the reward says; what goes wrong in it is a result that is not valid."""
-    limit = asyncio.timeout(timeout_s)
+    limit = asyncio.timeout(None)
     try:
         async with _turn(), limit:
+            limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
             return _checked(await reward(problem, solution, context))
     except bdb.BdbQuit:
         # `q` at a breakpoint in a reward ends the program, as it does anywhere else.
