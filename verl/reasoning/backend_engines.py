@@ -152,9 +152,7 @@ class EngineBackend(TokenBackend):
         else:
             self._open_ray(config, run)
             try:
-                self._group = create_classmate_workers(
-                    config, reward, on_event=self._on_event, models=[self._frozen]
-                )
+                self._group = create_classmate_workers(config, reward, on_event=self._on_event, models=[self._frozen])
             except BaseException:
                 self.close()
                 raise
@@ -181,8 +179,8 @@ class EngineBackend(TokenBackend):
             for what, needed in (("CPU", cpus), ("GPU", gpus)):
                 if there.get(what, 0) < needed:
                     raise ConfigError(
-                        f"Ray has {there.get(what, 0):g} logical {what}s, and the engines ask for {needed}; write fewer "
-                        "replicas, or name a larger cluster in RAY_ADDRESS"
+                        f"Ray has {there.get(what, 0):g} logical {what}s, and the engines ask for {needed}; write "
+                        "fewer replicas, or name a larger cluster in RAY_ADDRESS"
                     )
 
         if ray.is_initialized():
@@ -228,5 +226,3 @@ class VLLMBackend(EngineBackend):
 def _quoted(text: str) -> str:
     """Text that Hydra takes as it is."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-

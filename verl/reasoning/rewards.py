@@ -12,7 +12,7 @@ One decision: a reward never raises and is never guessed. One that fails, hangs 
 import asyncio
 import inspect
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +95,24 @@ async def score(
     except Exception as error:  # A user's function may raise anything.
         return RewardResult(score=None, valid=False, note=" ".join(f"{type(error).__name__}: {error}".split())[:200])
     return result
+
+
+async def score_together(
+    reward: Reward,
+    pairs: Sequence[tuple[Problem, Solution]],
+    context: RewardContext,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    at_once: int = 32,
+) -> list[RewardResult]:
+    """What the reward says of many, in their order, `at_once` calls at a time; a call's time runs from its start."""
+    waiting = asyncio.Semaphore(at_once)
+
+    async def one(problem: Problem, solution: Solution) -> RewardResult:
+        async with waiting:
+            return await score(reward, problem, solution, context, timeout_s=timeout_s)
+
+    return list(await asyncio.gather(*(one(*pair) for pair in pairs)))
 
 
 def _arity(function: Callable[..., Any]) -> int:
