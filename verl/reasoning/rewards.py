@@ -16,7 +16,7 @@ import contextvars
 import inspect
 import math
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -125,6 +125,14 @@ async def score(
         if limit.expired():
             return failed(f"no score within {timeout_s:g} s")
         return failed(f"{type(error).__name__}: {error}")
+
+
+async def score_together(
+    reward: Reward, pairs: Sequence[tuple[Problem, Solution]], context: RewardContext, *, timeout_s: float = TIMEOUT_S
+) -> list[RewardResult]:
+    """What the reward says of many, in their order."""
+    calls = (score(reward, *pair, context, timeout_s=timeout_s) for pair in pairs)
+    return list(await asyncio.gather(*calls))
 
 
 def failed(note: str) -> RewardResult:
