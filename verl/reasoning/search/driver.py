@@ -18,7 +18,7 @@ from verl.reasoning.blocking import await_here
 from verl.reasoning.records import Problem
 from verl.reasoning.rewards import RewardContext, RewardResult, score_together
 from verl.reasoning.search.requests import Ask, Found, Judge, Read, Request, Reward, Spending, Strategy, Write
-from verl.reasoning.search.tools import CountsTokens, Tools
+from verl.reasoning.search.tools import Tools
 
 AT_ONCE = 64
 """Problems that are searched together."""
@@ -145,16 +145,16 @@ def _judge(running: Sequence[_Running], tools: Tools) -> list[list[list[float | 
             steps.append(tools.steps(text))
             problems.append(one.problem.problem)
             owners.append(one)
-    used = tools.scorer.tokens_used if isinstance(tools.scorer, CountsTokens) else None
+    used = getattr(tools.scorer, "tokens_used", None)
     some = [i for i, one in enumerate(steps) if one]
     told = tools.scorer.score_steps([problems[i] for i in some], [steps[i] for i in some]) if some else []
     scores: list[list[float | None]] = [[] for _ in steps]
     for i, numbers in zip(some, told, strict=True):
         scores[i] = list(numbers)
     read = [tools.backend.count_tokens(problems[i] + "".join(steps[i])) for i in range(len(steps))]
-    if used is not None and isinstance(tools.scorer, CountsTokens) and sum(read):
+    if used is not None and any(read):
         # Of all together it is known what they took; each has its share.
-        share = (tools.scorer.tokens_used - used) / sum(read)
+        share = (getattr(tools.scorer, "tokens_used", 0) - used) / sum(read)
         read = [round(share * one) for one in read]
     for owner, count in zip(owners, read, strict=True):
         owner.spending.scored_tokens += count

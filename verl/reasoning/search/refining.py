@@ -50,10 +50,14 @@ class Refine(Search):
     """None: the scorer if there is one, else how likely the model finds it."""
     doubtful: float = 0.5
     """The first step below is the one that is criticised."""
+    given: Solution | None = None
+    """What is refined; None: the best of `start` solutions that are drawn."""
 
     def begin(self, problem: Problem, tools: Tools, spending: Spending) -> Strategy:
         """As `Search.begin`."""
-        drawn = yield from draw(problem, tools, spending, n=self.start, sampling=tools.sampling)
+        drawn = [self.given] if self.given is not None else []
+        if not drawn:
+            drawn = yield from draw(problem, tools, spending, n=self.start, sampling=tools.sampling)
         solutions = yield from scored(drawn, tools, rank_by=self.rank_by)
         first = best_of(solutions)
         if first is None:
@@ -102,13 +106,13 @@ class Refine(Search):
         return best, history
 
     def _critique(self, problem: Problem, solution: Solution, tools: Tools) -> Generator[Request, Any, str]:
-        how = self.rank_by or tools.rank_by
-        if tools.scorer is not None and how != "reward":
+        if tools.scorer is not None:
             (scores,) = yield Judge(texts=(solution.text,))
             steps = tools.steps(solution.text)
             wrong = next((i for i, one in enumerate(scores) if one is not None and one < self.doubtful), None)
-            return UNKNOWN if wrong is None else f"Step {wrong + 1} is doubtful: {steps[wrong].strip()}"
-        if how == "reward" and tools.reward is not None:
+            if wrong is not None:
+                return f"Step {wrong + 1} is doubtful: {steps[wrong].strip()}"
+        if self.rank_by == "reward" and tools.reward is not None:
             (result,) = yield Reward(solutions=(solution,))
             return without_gold(result.note, problem) or UNKNOWN
         return UNKNOWN

@@ -126,11 +126,15 @@ class Ensemble(Search):
     """What it is asked; has the slots {problem} and {solutions}."""
     rank_by: RankBy | None = None
     """None: the scorer if there is one, else how likely the model finds it."""
+    given: tuple[Solution, ...] | None = None
+    """Solutions with their scores, in the place of drawn ones."""
 
     def begin(self, problem: Problem, tools: Tools, spending: Spending) -> Strategy:
         """As `Search.begin`."""
-        drawn = yield from draw(problem, tools, spending, n=self.n, sampling=tools.sampling)
-        solutions = yield from scored(drawn, tools, rank_by=self.rank_by)
+        solutions = list(self.given or ())
+        if self.given is None:
+            drawn = yield from draw(problem, tools, spending, n=self.n, sampling=tools.sampling)
+            solutions = yield from scored(drawn, tools, rank_by=self.rank_by)
         won = add_scores(tools, solutions) if self.weighted else count_heads(tools, solutions)
         found = elected(problem, tools, solutions, won)
         if not self.synthesise or won.best is None:

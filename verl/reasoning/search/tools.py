@@ -9,7 +9,7 @@ One decision: everything that differs between two machines or two scorers is her
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 from verl.reasoning.answers import Answers
 from verl.reasoning.backends import Completion, GenBackend, SamplingParams
@@ -32,14 +32,6 @@ AGGREGATES: Mapping[str, Aggregate] = {
 RankBy = Literal["scorer", "log_prob", "reward"]
 
 
-@runtime_checkable
-class CountsTokens(Protocol):
-    """A scorer that knows what it read and wrote, such as one that judges in words."""
-
-    tokens_used: int
-    """So far."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Tools:
     """Shared by all searches of a comparison."""
@@ -47,7 +39,8 @@ class Tools:
     backend: GenBackend
     """Who writes."""
     scorer: StepScorer | None = None
-    """Who judges steps; None: solutions are ranked by how likely the model finds them."""
+    """Who judges steps; None: solutions are ranked by how likely the model finds them. One that counts what it reads
+    and writes, in an attribute `tokens_used`, is believed; else what it is shown is counted in the backend's tokens."""
     reward: Reward | None = None
     """What decides whether a solution is right (`as_reward`). It may know the gold answer, so only strategies that are
     told `rank_by="reward"` ask it: those make training data."""
