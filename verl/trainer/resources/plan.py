@@ -49,17 +49,26 @@ _REMOTE = "remote"
 def needed_ray_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int:
     """Logical CPUs without which an actor of the run would wait for ever.
 
-    They belong to the queue's controller and storage units, the bundles of the pool, and the engines outside of it.
+    They belong to the queue's controller and storage units, the bundles of the pools, and the engines outside of them.
     Agent-loop workers and vLLM servers hold none, since Ray's default for an actor is 0. Remote classmates are no
     actors.
     """
     storage = config["transfer_queue"]["backend"]["SimpleStorage"]["num_data_storage_units"]
-    return 1 + storage + trainer_gpus(config) * max_colocate_count(config, reward) + engine_cpus(config, reward)
+    colocated = max_colocate_count(config, reward)
+    pools = (trainer_gpus(config) + teacher_gpus(config)) * colocated
+    return 1 + storage + pools + engine_cpus(config, reward)
 
 
 def needed_gpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int:
-    """GPUs of the trainer and of dedicated classmates; on the CPU the logical ones that Ray schedules ranks by."""
-    return trainer_gpus(config) + dedicated_gpus(reward, config["trainer"]["device"])
+    """GPUs of the trainer, of dedicated classmates and of on-policy distillation's teachers; on the CPU the logical ones
+    that Ray schedules ranks by."""
+    return trainer_gpus(config) + dedicated_gpus(reward, config["trainer"]["device"]) + teacher_gpus(config)
+
+
+def teacher_gpus(config: Mapping[str, Any]) -> int:
+    """GPUs of upstream's pool of teachers for on-policy distillation; 0 without."""
+    node = config.get("distillation") or {}
+    return node["n_gpus_per_node"] * node["nnodes"] if node.get("enabled") else 0
 
 
 def certain_memory_gib(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> float:

@@ -24,6 +24,8 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "min_p": (0, None),
     "min_tokens": (0, None),
     "n": (1, None),
+    # Upstream asks its teachers so; this engine gives tokens alone.
+    "detokenize": (False, None),
 }
 
 

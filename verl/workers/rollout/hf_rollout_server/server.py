@@ -77,8 +77,8 @@ class HFServer:
     ) -> TokenOutput:
         """Generates tokens for a prompt; `stop_reason` is "completed" or "aborted", as with verl's other engines.
 
-        With `prompt_logprobs` it generates none, and `extra_fields` has `prompt_logprobs` as upstream's vLLM server
-        writes them, from token `logprob_start_len` of the prompt on.
+        With `prompt_logprobs` it generates none, and `extra_fields` has `prompt_logprobs` and `prompt_ids` as upstream's
+        vLLM server writes them, from token `logprob_start_len` of the prompt on.
 
         Raises ValueError for images, videos, sounds, and for what `HFEngine.generate` and `SamplingParams` refuse.
         """
@@ -92,6 +92,8 @@ class HFServer:
         if output.prompt_log_probs:
             # The last entry stands for what would follow.
             result.extra_fields["prompt_logprobs"] = [[value] for value in [*output.prompt_log_probs, 0.0]]
+            told = prompt_ids[params.logprob_start_len :]
+            result.extra_fields["prompt_ids"] = [[token] for token in [*told, 0]]
         return result
 
     def _default_max_tokens(self, prompt_length: int) -> int:
