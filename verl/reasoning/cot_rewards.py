@@ -58,7 +58,7 @@ def _clarity_of(step: str) -> float:
 
 
 def flow(steps: Sequence[str]) -> float:
-    """Mean over neighbours of 0.3 back-reference + 0.3 progress word + 0.4 overlap + 0.2 result that is used, at most 1.
+    """Mean over neighbours of 0.3 back-reference + 0.3 progress word + 0.4 overlap + 0.2 used result, at most 1.
 
     The overlap of two steps is highest where half of the larger one's content is the other's: neither a copy nor a
     change of subject earns it. 0.5 with fewer than two steps.

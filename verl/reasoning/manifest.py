@@ -10,6 +10,7 @@ is made from (config, code, parents' outputs, model, seed) decides whether it is
 """
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 import json
@@ -18,7 +19,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -94,9 +94,9 @@ def begin(folder: Path, inputs: StageInputs) -> Literal["skip", "resume", "fresh
         folder.rename(aside)
         reason += f"; what was there is in {aside.name}"
     folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / STARTED, json.dumps(told, indent=2))
     # What is half written from now on must not be taken for whole.
     (folder / NAME).unlink(missing_ok=True)
-    write_atomically(folder / STARTED, json.dumps(told, indent=2))
     logger.info("%s: %s, since %s", inputs.stage, "goes on" if resumes else "from its beginning", reason)
     return "resume" if resumes else "fresh"
 
@@ -158,7 +158,7 @@ def config_hash(config: Any) -> str:
     return _digest(_plain(config))[:16]
 
 
-@lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=1)
 def code_revision() -> str:
     """A hash of the code that makes the outputs of stages, with verl's version."""
     digest = hashlib.sha256()
@@ -223,11 +223,13 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if isinstance(value, set | frozenset):
         return sorted((_plain(one) for one in value), key=repr)
-    told = getattr(value, "manifest_text", None)
-    if callable(told):
-        return _plain(told())
+    if isinstance(value, functools.partial):
+        return {"": "partial", "of": _plain(value.func), "with": _plain([value.args, value.keywords])}
     if inspect.isroutine(value) or isinstance(value, type):
         return _text_of(value)
+    if callable(value):
+        # A reward that is an object: its class and what it was made with.
+        return {"": _text_of(type(value)), **_plain(vars(value))}
     raise TypeError(f"a config with {type(value).__name__} has no hash; write a plain value, or a function of a module")
 
 

@@ -105,7 +105,7 @@ class FunctionReward:
         """What the function says."""
         given = (problem, solution, context) if self.native else (problem.problem, solution.text)
         is_async = any(map(inspect.iscoroutinefunction, (self.function, type(self.function).__call__)))
-        said = self.function(*given) if is_async else await _in_a_thread(self.function, given)
+        said = self.function(*given) if is_async else await in_a_thread(self.function, given)
         return as_result(await said if inspect.isawaitable(said) else said)
 
 
@@ -184,7 +184,7 @@ def _is_native(function: Callable[..., Any]) -> bool:
     return native
 
 
-async def _in_a_thread(function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+async def in_a_thread(function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     """As `asyncio.to_thread`, in a thread of its own that nobody waits for at the end of the process."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
     said: list[Any] = []
