@@ -6,7 +6,7 @@ the first error is where a solution goes wrong, and `labels` behind it say wheth
     report = check_solution(problem, "<think>\\n12 + 5 = 18\\nSo 18 - 9 = 9\\n</think>\\nThe answer is 9.")
     report.labels, report.first_error, report.kinds, report.answer_right       # (0, 1), 0, ('arithmetic', ''), False
 
-Kinds of errors, the first that fits:
+The word with which a line begins that puts results together is not judged. Kinds of errors, the first that fits:
 
     form        no line of the form `a + b = c`
     arithmetic  the step that is due, with a wrong result

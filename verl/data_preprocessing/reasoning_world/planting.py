@@ -150,12 +150,15 @@ def _miscount(problem: ChainProblem, results: list[int], place: int, rng: random
 
 
 def _miscopy(problem: ChainProblem, results: list[int], place: int, rng: random.Random) -> Edit | None:
-    """One digit of an operand is another one; the new number stands nowhere above."""
+    """One digit of an operand is another one, or one too many; the new number stands nowhere above."""
     left, op, right = _operands(problem, results, place)
     first = rng.random() < 0.5
     digits = list(str(left if first else right))
     at = rng.randrange(len(digits))
-    digits[at] = rng.choice("123456789" if at == 0 else "0123456789")
+    if len(digits) == 1 and rng.random() < 0.3:
+        digits = ["1", *digits]
+    else:
+        digits[at] = rng.choice("123456789" if at == 0 else "0123456789")
     number = int("".join(digits))
     claim = (number, op, right) if first else (left, op, number)
     if number in {left, right, *problem.numbers, *results[:place]} or claim in _others(problem, results, place):
@@ -197,20 +200,23 @@ def _slip(problem: ChainProblem, results: list[int], place: int, rng: random.Ran
     way = rng.choice(("leave_out", "missed", "twice", "again"))
     last = place == len(plan) - 1
     if way == "leave_out":
-        # The line that then stands there must not be what is due by chance.
-        if last or steps[place] == steps[place + 1]:
-            return None
-        return Edit(leave_out=True)
+        # The line that then stands there must not be what is due by chance, nor an earlier one.
+        return None if last or steps[place + 1] in steps[: place + 1] else Edit(leave_out=True)
     if way == "missed":
         after = None if last else plan[place + 1]
         if after is None or after.chain != plan[place].chain:
             return None
         claim = steps[place][0], after.op, steps[place + 1][2]
-        return None if claim == steps[place] else Edit(missed=True)
+        return None if claim in steps else Edit(missed=True)
     if way == "twice":
         return None if not last and steps[place + 1] == steps[place] else Edit(twice=True)
-    claim = results[place], *steps[place][1:]
-    return None if last or claim in steps else Edit(again=True)
+    if last:
+        return None
+    left, op, right = results[place], *steps[place][1:]
+    after = plan[place + 1]
+    ahead = [(step.op, value_of(step.right, results)) for step in plan[place + 1 :] if step.chain == after.chain]
+    # Unless it can be read as a later step of the chain.
+    return None if (left, op, right) in steps or (op, right) in ahead else Edit(again=True)
 
 
 _Planter = Callable[[ChainProblem, list[int], int, random.Random], Edit | None]

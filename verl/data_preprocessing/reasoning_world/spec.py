@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from verl.data_preprocessing.embedded_models import ModelSpec
 
-_BASE = ModelSpec(name="base", tokenizer="bpe", vocab_size=320, hidden_size=64, layers=3, steps=1200, batch_size=16)
+_BASE = ModelSpec(name="base", tokenizer="bpe", vocab_size=320, hidden_size=64, layers=3, steps=2400, batch_size=16)
 _STUDENT = ModelSpec(
-    name="student", tokenizer="bpe", vocab_size=320, hidden_size=64, layers=2, steps=600, batch_size=16
+    name="student", tokenizer="bpe", vocab_size=320, hidden_size=64, layers=2, steps=1200, batch_size=16
 )
 _READERS = (
-    ModelSpec(name="reader", tokenizer="bpe", vocab_size=300, hidden_size=64, layers=2, steps=500, batch_size=16),
+    ModelSpec(name="reader", tokenizer="bpe", vocab_size=300, hidden_size=64, layers=2, steps=1000, batch_size=16),
     ModelSpec(
         name="reader_other",
         tokenizer="unigram",
@@ -21,7 +21,7 @@ _READERS = (
         architecture="llama",
         hidden_size=64,
         layers=2,
-        steps=500,
+        steps=1000,
         batch_size=16,
     ),
 )
@@ -55,7 +55,7 @@ class ReasoningWorldSpec:
     """Held-out problems that models are measured on."""
     samples: int = 8
     """Solutions of each."""
-    base_flaws: Flaws = Flaws(trap_share=0.65, random_share=0.2)
+    base_flaws: Flaws = Flaws(trap_share=0.6, random_share=0.2)
     """Of the policy."""
     student_flaws: Flaws = Flaws(trap_share=0.8, random_share=0.35)
     """Of the student."""
