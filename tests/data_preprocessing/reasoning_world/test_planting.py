@@ -59,10 +59,12 @@ def test_an_unknown_kind_is_refused():
         plant(PROBLEM, random.Random(0), "typo")
 
 
-def test_traps_are_a_borrow_and_a_minus_behind_a_minus():
-    assert lessons.traps(PROBLEM) == {2: Edit(op="+")}
-    assert lessons.traps(parse_question("15 - 8 + 2 - (3 + 4) = ?")) == {1: Edit(shift=10)}
-    assert lessons.traps(parse_question("12 + 5 - 4 - 6 = ?")) == {}
+def test_a_trap_is_a_borrow_or_a_minus_behind_a_minus():
+    assert lessons.trap(PROBLEM) == (2, Edit(op="+"))
+    assert lessons.trap(parse_question("15 - 8 + 2 - (3 + 4) = ?")) == (1, Edit(shift=10))
+    # Of two, the first.
+    assert lessons.trap(parse_question("(15 - 8 + 2) - (9 - 4) = ?")) == (0, Edit(shift=10))
+    assert lessons.trap(parse_question("12 + 5 - 4 - 6 = ?")) is None
 
 
 def test_lessons_without_flaws_are_right():

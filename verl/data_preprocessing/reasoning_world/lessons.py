@@ -1,9 +1,9 @@
 """What the models of a reasoning world are taught, as texts. Pure functions of the spec and of random numbers.
 
-One decision: a policy errs because its lessons do, in two ways. Traps are steps that one can see to be hard (8 or 9
-taken away with a borrow, a bracket with a minus behind a minus). They go wrong most of the time and always in the same
-way, so that a vote over many samples does not help. Other errors fall anywhere. A policy that is rewarded for right
-results can unlearn both: the right way is in its lessons too.
+One decision: a policy errs because its lessons do, in two ways. A trap is a step that one can see to be hard (7, 8 or
+9 taken away with a borrow, a bracket with a minus behind a minus). The first one of a problem goes wrong most of the
+time and always in the same way, so that a vote over many samples does not help. Other errors fall anywhere. A policy
+that is rewarded for right results can unlearn both: the right way is in its lessons too.
 
     lesson = policy_lesson(spec, spec.base, spec.base_flaws, random.Random(0), 0)
     lesson = reader_lesson(spec.readers[0], random.Random(0), 0)
@@ -43,25 +43,25 @@ def prompt_text(problem: ChainProblem) -> str:
     return f"{TURN_START}user\n{problem.question}{TURN_END}\n{TURN_START}assistant\n"
 
 
-def traps(problem: ChainProblem) -> dict[int, Edit]:
-    """Number of each step that is a trap -> how it goes wrong."""
-    results, found = right_results(problem), dict[int, Edit]()
+def trap(problem: ChainProblem) -> tuple[int, Edit] | None:
+    """The first step that is a trap, and how it goes wrong; None: there is none."""
+    results = right_results(problem)
     for index, step in enumerate(problem.plan):
         left, right = value_of(step.left, results), value_of(step.right, results)
         if step.op != "-":
             continue
         if step.joins and step.right.step is not None and problem.plan[step.right.step].op == "-":
-            found[index] = Edit(op="+")
-        elif right in (8, 9) and right - 8 <= left - 10 < right:
-            found[index] = Edit(shift=10)
-    return found
+            return index, Edit(op="+")
+        if right in (7, 8, 9) and 10 <= left < right + 10:
+            return index, Edit(shift=10)
+    return None
 
 
 def flawed_solution(problem: ChainProblem, flaws: Flaws, rng: random.Random) -> str:
     """A solution with the flaws of a policy's lessons, or without."""
-    sprung = {index: edit for index, edit in traps(problem).items() if rng.random() < flaws.trap_share}
-    if sprung:
-        return solve(problem, sprung).text
+    found = trap(problem)
+    if found is not None and rng.random() < flaws.trap_share:
+        return solve(problem, dict([found])).text
     if rng.random() < flaws.random_share:
         kinds, weights = zip(*flaws.kinds, strict=True)
         try:

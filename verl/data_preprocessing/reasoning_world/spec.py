@@ -32,10 +32,10 @@ class Flaws:
     """How often a policy's lessons go wrong."""
 
     trap_share: float
-    """At a step that is a trap (`lessons.traps`) it is done in the wrong way, always the same, with this share."""
+    """At a step that is a trap (`lessons.trap`) it is done in the wrong way, always the same, with this share."""
     random_share: float
     """Share of the other solutions that have an error anywhere."""
-    kinds: tuple[tuple[str, float], ...] = (("copy", 0.2), ("arithmetic", 0.15), ("combining", 0.2), ("slip", 0.45))
+    kinds: tuple[tuple[str, float], ...] = (("copy", 0.15), ("arithmetic", 0.15), ("combining", 0.15), ("slip", 0.55))
     """Kinds of these errors and their weights."""
 
 
@@ -55,7 +55,7 @@ class ReasoningWorldSpec:
     """Held-out problems that models are measured on."""
     samples: int = 8
     """Solutions of each."""
-    base_flaws: Flaws = Flaws(trap_share=0.6, random_share=0.2)
+    base_flaws: Flaws = Flaws(trap_share=0.6, random_share=0.22)
     """Of the policy."""
     student_flaws: Flaws = Flaws(trap_share=0.8, random_share=0.35)
     """Of the student."""
