@@ -36,10 +36,8 @@ def has_7(problem: str, solution: str) -> bool:
 def test_the_gate_is_monotone_and_never_above_correctness(
     right: float, clear: float, short: float, given: list[float], which: int, more: float
 ) -> None:
-    weights = {
-        name: one / sum(given) for name, one in zip(("correctness", "clarity", "efficiency"), given, strict=True)
-    }
     parts = {"correctness": right, "clarity": clear, "efficiency": short}
+    weights = {name: one / sum(given) for name, one in zip(parts, given, strict=True)}
     name = tuple(parts)[which]
     low, high = (combine({**parts, name: value}, weights) for value in sorted((parts[name], more)))
     assert low <= high + 1e-12
