@@ -161,7 +161,7 @@ class HFBackend(TokenBackend):
 
     async def _told(self, ids: list[int], text_ids: list[int]) -> Reply:
         assert self._engine is not None
-        how = SamplingParams(max_tokens=1, prompt_logprobs=0, logprob_start_len=len(ids))
+        how = SamplingParams(max_tokens=1, seed=0, prompt_logprobs=0, logprob_start_len=len(ids))
         try:
             output = await self._engine.generate([*ids, *text_ids], how, uuid4().hex)
         except (ValueError, RuntimeError) as error:

@@ -23,7 +23,12 @@ Similarity = Callable[[Sequence[str]], np.ndarray]
 SimilarityName = Literal["tfidf", "expr", "hidden", "sentence"]
 
 _WORD = re.compile(r"[^\W\d_]+|\d+(?:\.\d+)?|[^\w\s]")
-_EQUATION = re.compile(r"[\w.()\[\]{}^\\+\-*/\u00d7\u00b7\u00f7 ]*=[\w.()\[\]{}^\\+\-*/\u00d7\u00b7\u00f7 ]*")
+_SIDE = (
+    r"(?:(?:\\[A-Za-z]++|\d++(?:[.,]\d++)*+|(?<![A-Za-z])[A-Za-z](?![A-Za-z])|[-+*/^%(){}\[\]\u00d7\u00b7\u00f7\u2212])"
+    r"\s*+)++"
+)
+_EQUATION = re.compile(rf"{_SIDE}(?:=\s*+{_SIDE})++")
+"""Numbers, names of one letter, signs and commands on both sides; words are none."""
 _SAME_SIGN = str.maketrans({"\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u2212": "-"})
 
 
@@ -75,8 +80,7 @@ def expressions(texts: Sequence[str]) -> np.ndarray:
 
 def equations(text: str) -> frozenset[str]:
     """The equations of a text, in one spelling."""
-    found = ("".join(match.split()).translate(_SAME_SIGN).strip(".") for match in _EQUATION.findall(text))
-    return frozenset(one for one in found if one != "=")
+    return frozenset("".join(match.group().split()).translate(_SAME_SIGN) for match in _EQUATION.finditer(text))
 
 
 def hidden_states(model: Any, tokenizer: Any, *, batch_size: int = 16) -> Similarity:

@@ -10,6 +10,7 @@ order of requests changes what is drawn.
 
 import asyncio
 import json
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
@@ -34,6 +35,8 @@ PLAIN_CHAT = (
     "{%- if add_generation_prompt %}{{- 'Answer:' }}{%- endif %}"
 )
 """A chat template without special tokens, for base models that have none of their own."""
+
+logger = logging.getLogger(__name__)
 
 _NO_MARKERS = CotMarkers(start="", end="")
 _BAR_FROM = 64
@@ -240,6 +243,7 @@ class TokenBackend(ABC):
             async with waiting:
                 reply = await self._told(ids, text_ids)
             if reply.outcome is not Outcome.ok:
+                logger.warning("%s: a text could not be read (%s: %s)", self.model, reply.outcome, reply.error)
                 return []
             return list(zip(token_texts(self.tokenizer, text_ids, text), reply.log_probs, strict=True))
 
