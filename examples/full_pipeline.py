@@ -26,9 +26,7 @@ async def right_and_short(problem: Problem, solution: Solution, context: RewardC
     if not found.valid or found.score is None:
         return found
     bonus = max(0.0, 1 - (solution.n_tokens or len(solution.text.split())) / 512)
-    return RewardResult(
-        score=found.score * (0.9 + 0.1 * bonus), correct=found.correct, final_answer=found.final_answer
-    )
+    return RewardResult(score=found.score * (0.9 + 0.1 * bonus), correct=found.correct, final_answer=found.final_answer)
 
 
 def main() -> None:

@@ -217,7 +217,7 @@ def evaluate(
 
 
 def compared(report: EvalReport, other: EvalReport) -> Estimate | None:
-    """Mean share of right samples less that of another model, paired by problem, with a bootstrap interval over them."""
+    """Mean share of right samples less that of another model, paired by problem, with a bootstrap interval."""
     ids = [name for name in report.right if name in other.right]
     one, two = ([_mean(some.right[name]) for name in ids] for some in (report, other))
     return estimates.difference(one, two, problems=ids, seed=report.settings.seed)

@@ -16,6 +16,12 @@ from verl.reasoning.prm.model import ProcessRewardModel
 from verl.reasoning.prm.weights import is_step_model
 
 
+def revision_of_model(model: str) -> str:
+    """Which weights a model has: a hash of a folder's files, or the hub's revision."""
+    with HFBackend(model) as backend:
+        return backend.revision
+
+
 class ModelFolder(str):
     """Path of a folder that transformers can load."""
 

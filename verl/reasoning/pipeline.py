@@ -1,7 +1,7 @@
-"""`ReasoningModelPipeline`: five stages from a base model to a reasoning model, and a report of what each gave.
+"""`ReasoningModelPipeline`: five stages from a base to a reasoning model, and a report of what each gave.
 
-One decision: the pipeline is a list of stages with what each needs; what is done, what goes on and what begins is
-decided by the manifests in the stages' folders alone. The same call after a kill goes on, and ends with the same models.
+One decision: what is done, what goes on and what begins is decided by the manifests in the stages' folders alone. The
+same call after a kill goes on, and ends with the same models.
 
     >>> pipeline = ReasoningModelPipeline(ReasoningPipelineConfig(base_model_name="models/base"), reward_fn)
     >>> results = pipeline.run_pipeline(train_problems, test_problems)
@@ -22,18 +22,16 @@ from verl.reasoning import stages
 from verl.reasoning.cot_analysis import ChainOfThoughtAnalyzer
 from verl.reasoning.difficulty import check_disjoint, decontaminate, split_by_problem
 from verl.reasoning.evaluation import FEW_PROBLEMS, EvalReport, compared
-from verl.reasoning.model_folder import ModelFolder
+from verl.reasoning.model_folder import ModelFolder, revision_of_model
 from verl.reasoning.pipeline_config import ReasoningPipelineConfig
 from verl.reasoning.pipeline_report import report_text
 from verl.reasoning.records import Problem, as_problems, write_jsonl
-from verl.reasoning.rewards import as_reward
+from verl.reasoning.rewards import Reward, as_reward
 from verl.reasoning.scoring import math_reward
 from verl.reasoning.stage_rewards import stage_schedule
 from verl.reasoning.stage_runs import MODEL, Made, StageRuns
 from verl.reasoning.stages import Context
 from verl.trainer.run.state import write_atomically
-from verl.workers.model_revision import revision_of
-
 
 Given = Sequence[Problem | str | Mapping[str, Any]]
 BASE = "base"
@@ -64,7 +62,9 @@ class ReasoningModelPipeline:
             ValueError: a mapping with other keys.
         """
         self.config = config
-        reward = math_reward() if reward_fn is None else reward_fn
+        reward: Any = math_reward() if reward_fn is None else reward_fn
+        self._reward: Reward
+        self._correctness: Reward
         if isinstance(reward, Mapping):
             schedule = stage_schedule(reward)
             # What is right does not change while a model is trained.
@@ -204,7 +204,7 @@ class _Run:
         config, context = self._config, self._context
         told = {
             "settings": config.rejection_config(),
-            "readers": {name: revision_of(name) for name in config.readers},
+            "readers": {name: revision_of_model(name) for name in config.readers},
             "problems": config.sampled_problems,
             "reward": context.correctness,
         }
@@ -223,7 +223,9 @@ class _Run:
     def _process_rewards(self) -> None:
         config, context = self._config, self._context
         if "rejection" not in self._folders:
-            raise ConfigError("enable_prm_training learns from the solutions of stage 3; enable_rejection_sampling=True")
+            raise ConfigError(
+                "enable_prm_training learns from the solutions of stage 3; enable_rejection_sampling=True"
+            )
         model = self._sampler
         told = {"settings": config.prm_config("", Path()), "most": config.prm_solutions, "reward": context.correctness}
         work = partial(stages.process_rewards, context=context, model=model, samples=self._folders["rejection"])
@@ -259,7 +261,7 @@ class _Run:
         )
         told = {
             "settings": config.distillation("teacher", "student", Path()),
-            "teacher": None if self._best != BASE else revision_of(teacher),
+            "teacher": None if self._best != BASE else revision_of_model(teacher),
             "reward": context.correctness,
         }
         needs = () if self._best == BASE else (self._best,)
@@ -285,11 +287,11 @@ class _Run:
         made = {name: self._folders[name] for name, path in self._models.items() if str(path) == model}
         return {"problems": self._data, **made}
 
-    def _start(self, model: str) -> dict[str, str]:
+    def _start(self, model: str) -> dict[str, Any]:
         """What the manifest says of a model that no stage has made; of another one its stage's manifest tells."""
         if any(str(path) == model for path in self._models.values()):
             return {}
-        return {"model": model, "model_revision": revision_of(model)}
+        return {"model": model, "model_revision": revision_of_model(model)}
 
     def _evaluate(self, name: str, model: str) -> None:
         for split in ("dev", "test"):
@@ -303,8 +305,9 @@ class _Run:
                 judge=judge,
             )
             told = {"settings": self._config.judging(), "split": split, "reward": self._context.correctness}
-            parents = {**self._parents(model), **({"prm": judge} if judge is not None else {})}
-            folder = self._runs.run(f"evaluation/{name}_{split}", work, config=told, parents=parents, **self._start(model))
+            parents = self._parents(model) | ({} if judge is None else {"prm": judge})
+            where = f"evaluation/{name}_{split}"
+            folder = self._runs.run(where, work, config=told, parents=parents, **self._start(model))
             self._reports[split][name] = stages.read_report(folder)
 
     def _choose(self, names: Sequence[str]) -> str:

@@ -219,8 +219,9 @@ def read_config(mapping: Mapping[str, Any]) -> ReasoningPipelineConfig:
     nested = {"pure_rl", "cot", "rejection", "fine_tune", "prm", "distill", "eval"}
     given = {key: value for key, value in mapping.items() if key not in nested}
     plain = parse(_Plain, given, "config")
-    values = {one.name: getattr(plain, one.name) for one in dataclasses.fields(_Plain)}
-    return ReasoningPipelineConfig(**values, **{key: dict(mapping[key] or {}) for key in nested & set(mapping)})
+    values: dict[str, Any] = {one.name: getattr(plain, one.name) for one in dataclasses.fields(_Plain)}
+    values |= {key: dict(mapping[key] or {}) for key in nested & set(mapping)}
+    return ReasoningPipelineConfig(**values)
 
 
 def _with(kind: type[_T], node: str, given: Mapping[str, Any], **known: Any) -> _T:

@@ -31,8 +31,8 @@ def report_text(
         "# Reasoning pipeline",
         "",
         f"Base model `{config.base_model_name}`; {first.num_evaluated} held-out problems, {settings.k} samples each at "
-        f"temperature {settings.temperature:g} and top_p {settings.top_p:g}. Brackets are 95 % intervals over problems. "
-        f"Best model on the problems that were set aside for the choice: **{best}**.",
+        f"temperature {settings.temperature:g} and top_p {settings.top_p:g}. Brackets are 95 % intervals over problems."
+        f" Best model on the problems that were set aside for the choice: **{best}**.",
         "",
         f"| model | pass@1 | gain | greedy | pass@{settings.k} | maj@{settings.k} | best-of-{settings.k} | "
         f"weighted-of-{settings.k} | tokens | left out |",

@@ -44,7 +44,8 @@ def _run(arguments: list[str]) -> int:
     given: Any = OmegaConf.to_container(_written(arguments))
     name = given.pop("config", None)
     files = {key: given.pop(key, None) for key in ("train", "test", "reward")}
-    values, problems = {}, None
+    values: dict[str, Any] = {}
+    problems = None
     if name == EMBEDDED:
         values, problems = embedded(Path(str(given.get("output_dir") or "outputs/reasoning")), given)
     elif name is not None:

@@ -107,9 +107,7 @@ def rejection(folder: Path, context: Context, *, model: str, problems: Sequence[
         for number, reader in enumerate(context.config.readers):
             backend = stack.enter_context(context.writer(reader))
             tests.append(ReaderApproval(backend, name=f"reader_{number}"))
-        sampler = RejectionSampler(
-            writer, None, context.correctness, context.config.rejection_config(), tests=tests
-        )
+        sampler = RejectionSampler(writer, None, context.correctness, context.config.rejection_config(), tests=tests)
         found = sampler.accepted_set(asked)
         found.write(folder)
         write_atomically(folder / "sampling_report.txt", sampler.get_sampling_report() + "\n")
@@ -157,9 +155,7 @@ def _best_of_each(pairs: Sequence[tuple[Problem, Solution]]) -> list[tuple[Probl
     return [pair for group in groups.values() for pair in group[: (len(group) + 1) // 2]]
 
 
-def _fine_tuned(
-    folder: Path, context: Context, *, model: str, samples: Path, accepted: Sequence[Solution]
-) -> Made:
+def _fine_tuned(folder: Path, context: Context, *, model: str, samples: Path, accepted: Sequence[Solution]) -> Made:
     texts = {one.id: one.problem for one in read_jsonl(samples / PROBLEMS, Problem)}
     rows = [(texts[one.problem_id], one.text) for one in accepted]
     if not rows:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from verl.reasoning.cot_reward import CoTReward, emergence_metrics
-from verl.reasoning.records import Solution, as_problems
 from verl.reasoning.reading import read_solution
+from verl.reasoning.records import Solution, as_problems
 from verl.reasoning.rewards import Reward
 from verl.reasoning.rl.config import CoTConfig
 from verl.reasoning.rl.trainer import Given, PureRLTrainer, TrainResult
@@ -32,9 +32,7 @@ class ChainOfThoughtTrainer(PureRLTrainer):
     def __init__(self, config: CoTConfig, reward_fn: Callable[..., Any]) -> None:
         """As `PureRLTrainer`; `reward_fn` scores the answer."""
         super().__init__(config, reward_fn)
-        self.cot_reward = CoTReward(
-            correctness=self.reward, settings=config.reward_settings(), tags=config.tags()
-        )
+        self.cot_reward = CoTReward(correctness=self.reward, settings=config.reward_settings(), tags=config.tags())
         self.cot_emergence_metrics: dict[str, float | None] = dict(emergence_metrics([]))
         """`avg_thinking_steps`, `step_clarity_scores`, `logical_flow_scores`, `answer_quality_scores` of the model as
         it is now; None before a training."""

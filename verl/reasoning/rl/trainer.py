@@ -176,7 +176,9 @@ class PureRLTrainer:
             ConfigError: algorithm=gae, whose advantages need the critic of a run.
         """
         if self.config.algorithm == "gae":
-            raise ConfigError("algorithm=gae computes advantages from its critic, in train; write grpo, dr_grpo or rloo")
+            raise ConfigError(
+                "algorithm=gae computes advantages from its critic, in train; write grpo, dr_grpo or rloo"
+            )
         groups: dict[str, list[float]] = {}
         for one in trajectories:
             if one["reward"] is not None:
@@ -328,11 +330,13 @@ class PureRLTrainer:
 
     def _best_step(self, run: Path, lines: Sequence[Mapping[str, Any]]) -> int:
         """The checkpoint with the best validation, or the last."""
-        there = sorted(int(one.name.rpartition("_")[2]) for one in step_folders(run))
+        there = list(step_folders(run))
         if not self.config.validation_problems:
             return there[-1]
         scores = {
-            line["step"]: [value for key, value in line.items() if key.startswith("val-core/") and "/reward/mean" in key]
+            line["step"]: [
+                value for key, value in line.items() if key.startswith("val-core/") and "/reward/mean" in key
+            ]
             for line in lines
         }
         known = {step: statistics.fmean(scores[step]) for step in there if scores.get(step)}
