@@ -17,8 +17,10 @@ One decision: the place of a step counts from 0, and NONE (-1) means that no ste
     FirstErrorScores(error_accuracy=0.5, correct_accuracy=1.0, n_error=2, n_correct=1, n_unscored=0)
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 NONE = -1
 """No step is wrong."""
@@ -98,10 +100,10 @@ def best_threshold(scores: Sequence[Sequence[float | None]], actual: Sequence[in
         raise ValueError(f"{len(scores)} scored solutions and {len(actual)} truths; give one for each, at least one")
     # Only the running minimum matters: a step above an earlier one can never be the first below a threshold.
     edges = sorted({low for row in scores for low in _running_minima(row)})
-    cuts = [0.0, *((a + b) / 2 for a, b in zip(edges, edges[1:], strict=False)), 1.0 + 1e-9]
+    cuts = [0.0, *((a + b) / 2 for a, b in pairwise(edges)), 1.0 + 1e-9]
     if not edges:
         return 0.5
-    widths = [edges[0], *(b - a for a, b in zip(edges, edges[1:], strict=False)), 1.0 - edges[-1]]
+    widths = [edges[0], *(b - a for a, b in pairwise(edges)), 1.0 - edges[-1]]
     events = _changes(scores, actual, cuts)
     n_error = sum(1 for row, truth in zip(scores, actual, strict=True) if truth != NONE and None not in row)
     n_correct = sum(1 for row, truth in zip(scores, actual, strict=True) if truth == NONE and None not in row)
@@ -128,8 +130,6 @@ def _running_minima(row: Sequence[float | None]) -> list[float]:
 
 def _changes(scores: Sequence[Sequence[float | None]], actual: Sequence[int], cuts: list[float]) -> list[list[int]]:
     """How the numbers of exact matches, on wrong and on right solutions, change at each cut against the one before."""
-    from bisect import bisect_right
-
     changes = [[0, 0] for _ in range(len(cuts) + 1)]
     for row, truth in zip(scores, actual, strict=True):
         known = [score for score in row if score is not None]

@@ -78,6 +78,8 @@ class PRMConfig:
     """Earlier steps that a judge of a step sees; None: all. Only an encoder can be kept from seeing them."""
     max_length: int = 4096
     """Tokens of a problem with its solution; steps behind are not scored, and counted as truncated."""
+    truncate_after_error: bool = True
+    """Train on a solution only up to its first error; what follows has no label anyway."""
     label_mode: LabelMode = "mc"
     """`mc`: completions from each step on. `perturb`: planted errors. `mixed`: both. `consensus`: completions, and only
     solutions where a judge finds the same first error."""
@@ -153,6 +155,11 @@ class PRMConfig:
             ("mc_threshold", 0 <= self.mc_threshold < 1, "a share from 0 to below 1"),
             ("warmup_steps", self.warmup_steps >= 0, "0 or more"),
             ("freeze_backbone_epochs", self.freeze_backbone_epochs >= 0, "0 or more"),
+            (
+                "freeze_backbone_epochs",
+                not self.freeze_backbone_epochs or (self.architecture != "generative" and not self.implicit),
+                "0: this model has no head of its own",
+            ),
             ("dropout_rate", 0 <= self.dropout_rate < 1, "a share from 0 to below 1"),
             ("max_class_weight", self.max_class_weight >= 1, "1 or more"),
             ("min_step_length", 1 <= self.min_step_length <= self.max_step_length, "1 to max_step_length"),

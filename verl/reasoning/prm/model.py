@@ -58,9 +58,7 @@ class ProcessRewardModel(nn.Module):
         return next(self.parameters()).device
 
     @classmethod
-    def from_base(
-        cls, config: PRMConfig, tokenizer: Any = None, base: Any = None
-    ) -> "tuple[ProcessRewardModel, Any]":
+    def from_base(cls, config: PRMConfig, tokenizer: Any = None, base: Any = None) -> "tuple[ProcessRewardModel, Any]":
         """A new one with an untrained head, and its tokenizer, to which a tag may have been added.
 
         Args:
@@ -92,7 +90,9 @@ class ProcessRewardModel(nn.Module):
         return model, tokenizer
 
     @classmethod
-    def load(cls, folder: Path | str, *, device: str = "cpu", dtype: str = "float32") -> "tuple[ProcessRewardModel, Any]":
+    def load(
+        cls, folder: Path | str, *, device: str = "cpu", dtype: str = "float32"
+    ) -> "tuple[ProcessRewardModel, Any]":
         """The model and the tokenizer of a folder, ready to score.
 
         Raises:

@@ -91,10 +91,18 @@ class LabelledSolution:
 
 
 class PRMDataset(list[dict[str, Any]]):
-    """Rows of steps, as a list; the solutions that they are of are in `solutions`, and what was counted in `stats`."""
+    """Rows of steps, as a list; the solutions that they are of are in `solutions`, and what was counted in `stats`.
 
-    def __init__(self, solutions: Iterable[LabelledSolution], stats: Mapping[str, Any] | None = None) -> None:
-        self.solutions = list(solutions)
+    `needless` holds solutions with a planted step that repeats or explains nothing: a channel of its own.
+    """
+
+    def __init__(
+        self,
+        solutions: Iterable[LabelledSolution],
+        stats: Mapping[str, Any] | None = None,
+        needless: Iterable[LabelledSolution] = (),
+    ) -> None:
+        self.solutions, self.needless = list(solutions), list(needless)
         self.stats = dict(stats or {})
         super().__init__(row for solution in self.solutions for row in solution.step_rows())
 
