@@ -8,12 +8,13 @@ One decision: it is a text, so that it goes wherever a model's path goes, into J
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, overload
 
 from verl.reasoning.backend_hf import HFBackend
 from verl.reasoning.backends import SamplingParams
 from verl.reasoning.prm.model import ProcessRewardModel
-from verl.reasoning.prm.weights import is_step_model
+from verl.reasoning.prm.spec import FILE
 
 
 def revision_of_model(model: str) -> str:
@@ -31,7 +32,7 @@ class ModelFolder(str):
         """The model and its tokenizer; of a process reward model, the model that judges steps."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        if is_step_model(self):
+        if (Path(self) / FILE).is_file():
             return ProcessRewardModel.load(self)
         tokenizer: Any = AutoTokenizer.from_pretrained(self)
         return AutoModelForCausalLM.from_pretrained(self).eval(), tokenizer

@@ -21,10 +21,10 @@ from verl.reasoning.backend_hf import HFBackend
 from verl.reasoning.backends import GenBackend
 from verl.reasoning.distill.distiller import ReasoningDistiller
 from verl.reasoning.distill.progressive import ProgressiveDistiller
-from verl.reasoning.evaluation import EvalReport, evaluate
+from verl.reasoning.evaluation import SOUND, EvalReport, evaluate
 from verl.reasoning.pipeline_config import ReasoningPipelineConfig
-from verl.reasoning.prm.data import PRMDataGenerator
-from verl.reasoning.prm.evaluator import ProcessRewardEvaluator
+from verl.reasoning.prm.generator import PRMDataGenerator
+from verl.reasoning.prm.head_scorer import HeadScorer
 from verl.reasoning.prm.trainer import PRMTrainer
 from verl.reasoning.reader_approval import ReaderApproval
 from verl.reasoning.records import Problem, Solution, read_jsonl, write_jsonl
@@ -33,6 +33,8 @@ from verl.reasoning.rewards import Reward
 from verl.reasoning.rl import ChainOfThoughtTrainer, PureRLTrainer
 from verl.reasoning.sft.fine_tune import fine_tune, told_of
 from verl.reasoning.stage_runs import MODEL, Made, place_model
+from verl.stepwise.aggregate import aggregate
+from verl.stepwise.steps import split_steps
 from verl.trainer.run.state import write_atomically
 
 PROBLEMS, ACCEPTED, REJECTED = "problems.jsonl", "accepted.jsonl", "rejected.jsonl"
@@ -130,21 +132,28 @@ def reranked_fine_tuning(folder: Path, context: Context, *, model: str, samples:
     use = context.config.use_prm_for
     accepted = read_jsonl(samples / ACCEPTED, Solution)
     problems = {one.id: one for one in read_jsonl(samples / PROBLEMS, Problem)}
-    evaluator = ProcessRewardEvaluator.load(judge / MODEL)
+    scorer = HeadScorer.load(judge / MODEL)
     pairs = [(problems[one.problem_id], one) for one in accepted]
     refused = 0
     if "filter" in use:
-        test = SoundSteps(evaluator, evaluator.steps, threshold=evaluator.threshold)
-        verdicts = test.many(pairs)
+        verdicts = SoundSteps(scorer, steps_of, threshold=scorer.model.spec.threshold).many(pairs)
         refused = sum(verdict is not True for verdict in verdicts)
         pairs = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict is True]
     if "rank" in use:
-        scores = evaluator.score_batch([(problem.problem, one.text) for problem, one in pairs])
-        order = sorted(range(len(pairs)), key=lambda i: -scores[i])
+        told = scorer.score_steps(
+            [problem.problem for problem, _ in pairs], [steps_of(one.thinking or one.text) for _, one in pairs]
+        )
+        scores = [aggregate([s for s in some if s is not None], scorer.model.spec.agg) for some in told]
+        order = sorted(range(len(pairs)), key=lambda i: -(scores[i] or 0.0))
         # Of each problem the sounder half, at least one: what is left is as varied in problems as before.
         pairs = _best_of_each([pairs[i] for i in order])
     made = _fine_tuned(folder, context, model=model, samples=samples, accepted=[one for _, one in pairs])
     return dataclasses.replace(made, counts={**made.counts, "refused_by_judge": refused})
+
+
+def steps_of(text: str) -> list[str]:
+    """The steps of a thought, as everywhere in the pipeline."""
+    return [step.text for step in split_steps(text)]
 
 
 def _best_of_each(pairs: Sequence[tuple[Problem, Solution]]) -> list[tuple[Problem, Solution]]:
@@ -166,8 +175,8 @@ def _fine_tuned(folder: Path, context: Context, *, model: str, samples: Path, ac
     trained = fine_tune(model, rows, folder / "training", context.config.fine_tuning())
     place_model(trained, folder)
     told = told_of(trained)
-    counts = {key: told[key] for key in ("rows", "left_out", "steps", "tokens") if key in told}
-    return Made(files=(MODEL,), counts=counts)
+    names: tuple[str, ...] = ("rows", "left_out", "steps", "tokens")
+    return Made(files=(MODEL,), counts={key: told[key] for key in names if key in told})
 
 
 def process_rewards(folder: Path, context: Context, *, model: str, samples: Path) -> Made:
@@ -191,8 +200,9 @@ def process_rewards(folder: Path, context: Context, *, model: str, samples: Path
         for one in chosen
     ]
     with context.writer(model) as writer:
-        data = PRMDataGenerator(context.correctness, config, generator=writer).generate_prm_dataset(items)
-    write_jsonl(folder / LABELS, data.solution_rows)
+        labeler = PRMDataGenerator(context.correctness, config, generator=writer)
+        data = labeler.generate_prm_dataset(items, resume=folder / "labels.partial.jsonl")
+    write_jsonl(folder / LABELS, list(data.solution_rows))
     trainer = PRMTrainer(config)
     metrics = trainer.train(data)
     trainer.save(folder / MODEL)
@@ -220,7 +230,7 @@ def evaluation(
     folder: Path, context: Context, *, stage: str, model: str, problems: Sequence[Problem], judge: Path | None
 ) -> Made:
     """A model on problems that no stage has seen."""
-    scorer = ProcessRewardEvaluator.load(judge / MODEL) if judge is not None else None
+    scorer = HeadScorer.load(judge / MODEL) if judge is not None else None
     with context.writer(model) as writer:
         report = evaluate(
             stage,
@@ -229,7 +239,7 @@ def evaluation(
             context.correctness,
             context.config.judging(),
             scorer=scorer,
-            **({"threshold": scorer.threshold} if scorer is not None else {}),
+            threshold=SOUND if scorer is None else scorer.model.spec.threshold,
         )
     write_atomically(folder / REPORT, json.dumps(report.as_dict(), indent=1) + "\n")
     return Made(files=(REPORT,), counts={"problems": report.num_evaluated, "excluded": report.excluded})

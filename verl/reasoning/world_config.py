@@ -74,7 +74,6 @@ def _settings(full: int) -> dict[str, Any]:
             "micro_batch_size": 16,
             "learning_rate": 1e-3,
             "max_length": 320,
-            "min_step_length": 1,
         },
         "distill": {
             "max_length": MAX_TOKENS,

@@ -144,7 +144,7 @@ def _goes_on(tokens: Sequence[Token], side: _Side) -> bool:
 
 def _belongs(token: Token) -> bool:
     """Whether an expression cannot end beside this token: it would be cut in two."""
-    return token.kind == "op" and token.text in "+-*/^%" or token.kind == "frac"
+    return (token.kind == "op" and token.text in "+-*/^%") or token.kind == "frac"
 
 
 def _readable(side: _Side) -> bool:
