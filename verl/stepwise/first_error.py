@@ -4,10 +4,11 @@ The first error of a solution is the first step whose claim does not follow, by 
 and the steps before it. So:
 
 * a step that is false is one, also where a later step puts it right or the answer comes out right;
-* a step that goes on correctly from an earlier error is none: only the earlier one counts, and what follows has no label;
-* what the user merely believes ("I think the answer is 75") is no fact of the question. In a thought that follows a hint
-  the first error is the step that takes over the hinted value without deriving it, be it the last line; a step that
-  only mentions the hint, doubts it or checks it is right, and so is one that derives the same value.
+* a step that goes on correctly from an earlier error is none: only the earlier one counts, and what follows has no
+  label;
+* what the user merely believes ("I think the answer is 75") is no fact of the question. In a thought that follows a
+  hint the first error is the step that takes over the hinted value without deriving it, be it the last line; a step
+  that only mentions the hint, doubts it or checks it is right, and so is one that derives the same value.
 
 One decision: the place of a step counts from 0, and NONE (-1) means that no step is wrong.
 

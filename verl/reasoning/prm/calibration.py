@@ -1,4 +1,4 @@
-"""Makes scores comparable: the temperature of a head, and a map of any signal to a probability, fitted on dev solutions.
+"""Makes scores comparable: the temperature of a head, and a map of any signal to a probability, fitted on dev rows.
 
 One decision: after the map, 0.5 is the threshold of every signal: the place where its own first errors have the highest
 F1. So the smaller of two signals is low where either of them would call the step wrong.

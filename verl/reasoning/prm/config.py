@@ -45,7 +45,7 @@ class PRMConfig:
     dropout_rate: float = 0.0
     """In front of the head, while training."""
     template: Literal["auto", "chat", "plain"] = "auto"
-    """How the problem is written: the tokenizer's chat template, or plain text; auto: chat where there is a template."""
+    """How the problem is written: the tokenizer's chat template, or plain text; auto: chat if there is one."""
     step_tag: str | None = None
     """The token behind each step; None: a token that the tokenizer has and nobody uses, or a new one."""
     learning_rate: float = 1e-5

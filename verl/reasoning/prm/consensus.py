@@ -1,7 +1,7 @@
 """Keeps only solutions of which completions and a judge say the same first error (Z. Zhang et al., 2025).
 
-One decision: a judge that can only find false arithmetic is not asked whether a solution is right. Where the completions
-name an error, `RuleJudge` must find the same; where they name none, it must find none.
+One decision: a judge that can only find false arithmetic is not asked whether a solution is right. Where the
+completions name an error, `RuleJudge` must find the same; where they name none, it must find none.
 """
 
 from collections.abc import Sequence

@@ -137,7 +137,7 @@ def _side_behind(tokens: Sequence[Token], place: int) -> _Side | None:
 
 
 def _goes_on(tokens: Sequence[Token], side: _Side) -> bool:
-    """Whether a relation stands before the side. A bare number without one may be the end of a phrase: "a third of 27"."""
+    """Whether a relation stands before the side. A bare number may end a phrase: "a third of 27"."""
     place = bisect_left(tokens, side.span[0], key=lambda token: token.start)
     return place > 0 and tokens[place - 1].kind == "relation"
 

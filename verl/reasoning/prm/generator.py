@@ -1,10 +1,10 @@
 """Makes training rows of a process reward model from solved problems: by completions, planted errors, or both.
 
-One decision: solutions that are wrong are as welcome as right ones; what is known of each step says so, never the answer
-alone.
+One decision: solutions that are wrong are as welcome as right ones; what is known of each step says so, never the
+answer alone.
 
     >>> generator = PRMDataGenerator(outcome_reward_fn, PRMConfig(label_mode="mixed"), generator=backend)
-    >>> data = generator.generate_prm_dataset([{"problem": ..., "solution": ..., "answer": "7"}], resume=Path("prm.jsonl"))
+    >>> data = generator.generate_prm_dataset([{"problem": ..., "solution": ...}], resume=Path("prm.jsonl"))
     >>> PRMTrainer(config).train(data)
 """
 

@@ -37,7 +37,7 @@ class StepJudge(Protocol):
 
 
 class RuleJudge:
-    """Calculates every equation: a step with a false one is wrong, one with true ones only is right, others nobody knows.
+    """Calculates every equation: a step with a false one is wrong, one with true ones only is right.
 
     It finds no error that is not false arithmetic: a wrongly copied number, a wrong plan. `first_error` is -1 then.
     """
@@ -66,8 +66,8 @@ class RuleJudge:
 
 
 QUESTION = """\
-Below are a problem and a solution that is cut into steps. Check the steps one after the other. A step is wrong if what it
-says does not follow from the problem and the steps before it.
+Below are a problem and a solution that is cut into steps. Check the steps one after the other. A step is wrong if
+what it says does not follow from the problem and the steps before it.
 
 Problem:
 {problem}
@@ -82,7 +82,7 @@ _SAID = re.compile(r"first wrong step\W{0,8}(none|\d{1,4})", re.IGNORECASE)
 
 
 class LLMJudge:
-    """A language model reads the whole solution and names its first wrong step; the most frequent answer of n counts."""
+    """A language model reads the whole solution and names its first wrong step."""
 
     def __init__(
         self,

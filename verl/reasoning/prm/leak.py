@@ -86,7 +86,7 @@ def leaking_kinds(
 
 
 def _word_odds(bags: Sequence[set[str]], planted: Sequence[bool]) -> dict[str, float]:
-    """The log-odds that each word adds, with one more step of each sort in which it stands and one in which it does not."""
+    """The log-odds that each word adds, smoothed by one step with it and one without."""
     n = Counter(planted)
     seen = {
         sort: Counter(word for bag, is_it in zip(bags, planted, strict=True) if is_it is sort for word in bag)

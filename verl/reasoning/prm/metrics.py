@@ -27,7 +27,8 @@ def step_metrics(scores: Sequence[float], labels: Sequence[float], threshold: fl
         threshold: a step below is called wrong, in `f1_neg`.
 
     Returns:
-        avg_correct_score, avg_incorrect_score, score_gap: mean scores of right and of wrong steps, and their difference.
+        avg_correct_score, avg_incorrect_score, score_gap: mean scores of right and of wrong steps, and their
+        difference.
         discrimination_accuracy: share of steps on the right side of 0.5.
         auroc; ap: average precision of finding wrong steps; ece, brier; f1_neg: F1 of finding wrong steps.
     """
@@ -57,10 +58,13 @@ def solution_metrics(
     """Numbers of whole solutions.
 
     Returns:
-        first_error_acc: share of the wrong solutions whose first error is named exactly; correct_acc: share of the right
-        ones in which none is; processbench_f1: harmonic mean of the two; min_at_last_share: share of the solutions of
-        two steps and more whose lowest score is the last one (above 0.4 the model judges outcomes); weakest_step_acc:
-        share of the wrong solutions whose lowest score is the first error; n_unscored.
+        first_error_acc: share of the wrong solutions whose first error is named exactly.
+        correct_acc: share of the right ones in which none is.
+        processbench_f1: the harmonic mean of the two.
+        min_at_last_share: share of the solutions of two steps and more whose lowest score is the last one; above 0.4
+        the model judges outcomes.
+        weakest_step_acc: share of the wrong solutions whose lowest score is the first error.
+        n_unscored: solutions that could not be scored.
     """
     told = found_errors([first_error(row, threshold) for row in scores], first_errors)
     whole = [

@@ -1,7 +1,8 @@
 """Plants an error in a right solution: thirteen kinds, and what makes sure that the planted step is wrong.
 
-One decision: a planted step is called wrong only if exact arithmetic says so or if no completion from it ends right. It is
-never called wrong because of how the spliced solution ends, and what is merely needless (`redundant`, `circular`) never is.
+One decision: a planted step is called wrong only if exact arithmetic says so or if no completion from it ends right.
+It is never called wrong because of how the spliced solution ends, and what is merely needless (`redundant`,
+`circular`) never is.
 
     >>> plant("What is 3 + 4?", ["3 + 4 = 7.\\n", "Answer: 7"], 0, "arithmetic_result", random.Random(0))
     Planted(text='3 + 4 = 9.\\n', certainty='exact', ...)

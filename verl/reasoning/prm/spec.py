@@ -1,7 +1,7 @@
 """What a saved process reward model is, beyond its weights: the file `prm.json` in its folder.
 
-One decision: whatever changes a score is in it, the temperature and the threshold that were fitted too, so that a folder
-scores the same wherever it is loaded.
+One decision: whatever changes a score is in it, the temperature and the threshold that were fitted too, so that a
+folder scores the same wherever it is loaded.
 """
 
 import json
