@@ -293,9 +293,10 @@ class _Run:
             return {}
         return {"model": model, "model_revision": revision_of_model(model)}
 
-    def _evaluate(self, name: str, model: str) -> None:
-        for split in ("dev", "test"):
-            judge = self._judge
+    def _evaluate(
+        self, name: str, model: str, splits: Sequence[str] = ("dev", "test"), judge: Path | None = None
+    ) -> None:
+        for split in splits:
             work = partial(
                 stages.evaluation,
                 context=self._context,
@@ -306,7 +307,7 @@ class _Run:
             )
             told = {"settings": self._config.judging(), "split": split, "reward": self._context.correctness}
             parents = self._parents(model) | ({} if judge is None else {"prm": judge})
-            where = f"evaluation/{name}_{split}"
+            where = f"evaluation/{name}_{split}" + ("" if judge is None else "_judged")
             folder = self._runs.run(where, work, config=told, parents=parents, **self._start(model))
             self._reports[split][name] = stages.read_report(folder)
 
@@ -327,10 +328,9 @@ class _Run:
         """The results, and the files of the original's names."""
         config, root = self._config, self._root
         if self._judge is not None:
-            # The policies were evaluated before there was a judge of steps.
-            for name in (BASE, *POLICIES, "distilled"):
-                if name in self._reports["test"] and self._reports["test"][name].best_of_k is None:
-                    self._evaluate(name, str(self._models.get(name, config.base_model_name)))
+            # Models were evaluated before there was a judge of steps; what they wrote is in the cache.
+            for name, report in list(self._reports["test"].items()):
+                self._evaluate(name, report.model, ("test",), self._judge)
         self._best = self._choose((*POLICIES, "distilled"))
         artifacts = self._artifacts()
         models = {name: ModelFolder(path) for name, path in self._models.items()}
