@@ -26,6 +26,9 @@ CLAIMS = {
     r"python -m verl\.data_preprocessing\.teaching_rows .*": [
         "tests/data_preprocessing/test_teaching_rows.py::test_real_rows_become_all_kinds"
     ],
+    r"python -m verl\.data_preprocessing\.reasoning_world .*": [
+        "tests/data_preprocessing/reasoning_world/test_build.py::test_the_command_builds_once_and_shares_readers"
+    ],
     r"python -m verl\.data_preprocessing\.teaching_world .*": [
         "tests/data_preprocessing/teaching_world/test_build.py::test_seeds_share_students_and_nothing_else"
     ],
