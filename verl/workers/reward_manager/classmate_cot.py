@@ -223,7 +223,9 @@ class ClassmateCoTRewardManager(RewardManagerBase):
                 )
             if inspect.isawaitable(result):
                 result = await result
+            note = ""
             if isinstance(result, Mapping):
+                note = f": {result['note']}" if result.get("note") else ""
                 result = result["score"]
             score = None if result is None else float(result)
         except bdb.BdbQuit:
@@ -233,7 +235,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             logger.exception("the verifier of %s failed", task.data_source)
             return Verdict(outcome=Outcome.judge_error, error=f"{type(error).__name__}: {error}")
         if score is None or not math.isfinite(score):
-            return Verdict(outcome=Outcome.judge_error, error=f"the score is {score}, not a finite number")
+            return Verdict(outcome=Outcome.judge_error, error=f"the score is {score}, not a finite number{note}")
         reason = None if self.compute_score is None else self._beyond_range(score, task)
         if reason is not None:
             logger.error("reward.custom_reward_function: %s", reason)
