@@ -26,6 +26,7 @@ from verl.trainer.preflight.hints import check_hints
 from verl.trainer.preflight.judges import check_judges
 from verl.trainer.preflight.models import check_models
 from verl.trainer.preflight.prompt_lengths import check_prompt_lengths
+from verl.trainer.preflight.reasoning import check_reasoning
 from verl.trainer.preflight.settings import (
     check_counts,
     check_debug,
@@ -79,6 +80,7 @@ def _check(config: Mapping[str, Any], run: RunConfig) -> None:
             "no classmate is configured; write reward_model.classmate_model_name_or_path_list=[MODEL,...], or train "
             "without classmates by python -m verl.trainer.qwen_main_ppo"
         )
+    check_reasoning(config, run)
     check_lora(config)
     check_counts(config)
     check_sequence_parallel(config)

@@ -33,6 +33,7 @@ from verl.classmate.scoring import RewardRules, condition_factor, score_row, wit
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RawRewardFn, RewardManagerBase
 from verl.protocol import DataProto
+from verl.stepwise.config import this_reasoning
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier, known_data_sources
 from verl.utils.reward_score.cot_monitor.judges import Judge, make_judge
 from verl.workers.classmates.client import ClassmateClient
@@ -62,6 +63,10 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         self.reward_config = reward or from_mapping(config.reward_model, require_classmates=False)
         cost = self.reward_config.length_cost
         self._token_cost = cost / config.data.max_response_length if cost else 0.0
+        reasoning, self._overlong = this_reasoning(config), dict[str, Any]()
+        if buffer := reasoning.overlong_buffer:
+            self._overlong["overlong_from"] = config.data.max_response_length - buffer
+            self._overlong["overlong_cost"] = reasoning.overlong_penalty / buffer
         for source in known_data_sources():
             get_verifier(source).configure(self.reward_config)
         self.client: Any = None
@@ -115,6 +120,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             weights=tuple(reward.classmate_weights) if reward.classmates and read.samples else (),
             format_weight=reward.format_weight or 0.0,
             token_cost=self._token_cost,
+            **self._overlong,
         )
 
     def scored_at_once(self, task: Task) -> bool:
