@@ -38,6 +38,9 @@ STUDENT_NODES = tuple(f"{node}=" for node in NODES)
 AT_END = "CLASSMATE_COT_AT_END"
 """`verl.trainer.run.launch.AT_END`, whose import takes seconds."""
 
+CHECKER = "verl.trainer.launchers.checking"
+"""A process of its own: it imports what the run imports."""
+
 N_PROMPTS, N_ROLLOUTS = "data.train_batch_size", "actor_rollout_ref.rollout.n"
 
 
@@ -55,6 +58,8 @@ class Plan:
     """The command without what a start chooses: a repeated one goes on with its run."""
     steps: tuple[Step, ...] = ()
     """What comes before, in this order."""
+    check: Step | None = None
+    """What checks the run before servers start; None without servers, where the run does it at once."""
     servers: tuple[Options, ...] = ()
     """Of the students."""
     world: World | None = None
@@ -123,12 +128,14 @@ class _Making:
         identity = tuple(self.command.argv(self.overrides, world=self.adds_world)[2:])
         folder = self._folder(results, identity)
         hosted = self._servers(folder)
+        argv = self._argv(folder, world)
         return Plan(
-            argv=tuple(self._argv(folder, world)),
+            argv=tuple(argv),
             environment=self._environment(),
             folder=folder,
             identity=identity,
             steps=tuple(self.steps),
+            check=_check_of(argv) if hosted else None,
             servers=tuple(hosted),
             world=world,
             notes=tuple(self.notes),
@@ -351,6 +358,12 @@ class _Making:
             told = [word for name, one in chosen(self.config).items() for word in (f"--{name}", one)]
             variables[AT_END] = shlex.join([sys.executable, "-m", EVALUATION, *told])
         return variables
+
+
+def _check_of(argv: list[str]) -> Step:
+    """The checks of a run, by its command."""
+    program, _, _, *arguments = argv
+    return Step(title="checks the run, before its servers start", argv=(program, "-m", CHECKER, *arguments))
 
 
 def _trains_on_the_cpu(servers: int) -> str:
