@@ -212,7 +212,7 @@ def from_mapping(mapping: Mapping[str, Any], *, require_classmates: bool = True)
     config = parse(ClassmateRewardModelConfig, mapping, "reward_model", foreign=UPSTREAM_LEGACY_KEYS)
     require(
         bool(config.classmates) or not require_classmates,
-        f"no classmate is given; write {REWARD_NODE}.classmate_model_name_or_path_list=[path-or-hub-name]",
+        config.reader_words.none_is_given,
     )
     return config
 

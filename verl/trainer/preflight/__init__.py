@@ -42,18 +42,19 @@ from verl.trainer.preflight.verifiers import check_ground_truths, check_lowest_s
 from verl.trainer.run.loggers import check_loggers
 
 
-def check(config: Mapping[str, Any], run: RunConfig) -> None:
+def check(config: Mapping[str, Any], run: RunConfig, *, servers_answer: bool = True) -> None:
     """Runs every check.
 
     Args:
         config: the resolved config as a plain mapping.
         run: its typed view, which has our keys.
+        servers_answer: whether the readers' servers are there by now, and are asked.
 
     Raises:
         ConfigError: for the first thing that would make the run fail.
     """
     with quiet():
-        _check(PlainNode(config), run)
+        _check(PlainNode(config), run, servers_answer)
         check_with_verl(config)
 
 
@@ -69,7 +70,7 @@ def quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _check(config: Mapping[str, Any], run: RunConfig) -> None:
+def _check(config: Mapping[str, Any], run: RunConfig, servers_answer: bool) -> None:
     reward = run.reward
     check_supported(config, run)
     teaching = this_teaching(config)
@@ -105,7 +106,7 @@ def _check(config: Mapping[str, Any], run: RunConfig) -> None:
         _check_verifiers(config, run, custom)
     check_agents(config)
     check_judges(config, reward, deterministic=run.deterministic)
-    check_models(config, reward)
+    check_models(config, reward, servers_answer=servers_answer)
     if teaching is None:
         check_templates(config, reward)
     check_prompt_lengths(config["data"], policy_tokenizer(config, reward))

@@ -55,6 +55,13 @@ def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: Teaching
             )
     if run.max_response_length < 2:
         raise ConfigError("data.max_response_length leaves no room for a teaching; write 64 or more")
+    if run.max_response_length < teaching.protocol.max_teaching_tokens and teaching.reward.uses_rcl:
+        key, most = f"{NODE}.protocol.max_teaching_tokens", run.max_response_length
+        raise ConfigError(
+            f"{key}={teaching.protocol.max_teaching_tokens} promises the teacher more tokens than it may write in all, "
+            f"its private part among them: write {key}={max(1, most // 2)}, or more than "
+            f"data.max_response_length={most}"
+        )
     if teaching.protocol.teacher_asks:
         _check_author(config, run, teaching)
     if teaching.reward.uses_rlt:
