@@ -49,6 +49,7 @@ def overrides(config: PureRLConfig, folder: Path, *, steps: int) -> list[str]:
         "reward.custom_reward_function.name": REWARD_NAME,
         # The reward is handed all that was written, and finds thought and answer by itself.
         "reward_model.cot_format": "plain",
+        "reward_model.classmate_cot_reward_configs.classmate_continue_mode": "immediate_answer",
         "trainer.total_training_steps": steps,
         "trainer.save_freq": min(save, steps),
         "trainer.test_freq": min(save, steps) if config.validation_problems else -1,

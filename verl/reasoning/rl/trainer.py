@@ -48,10 +48,13 @@ Given = Sequence[Problem | str | Mapping[str, Any]]
 
 _REWARD_FILE = '''"""The reward of this run, as the process that started it had it."""
 
+import sys
 from pathlib import Path
 
 import cloudpickle
 
+# Behind all others, so that a file beside the user's script hides no library.
+sys.path += [one for one in {paths} if one not in sys.path]
 {name} = cloudpickle.loads(Path(__file__).with_suffix(".pkl").read_bytes())
 {name}.reward_range = {bounds}
 '''
@@ -126,9 +129,11 @@ class PureRLTrainer:
         run = folder / RUN
         if not is_finished(run):
             command = [sys.executable, "-m", ENTRY_POINT, *overrides(self.config, folder, steps=num_iterations)]
-            code = subprocess.run(command, env=self._environment()).returncode
+            code = subprocess.run(command).returncode
             if code in (130, -2, 143, -15):
                 raise KeyboardInterrupt
+            if code == 2:
+                raise ConfigError("the trainer refused the run; the line above says why, and what to write instead")
             if code or not is_finished(run):
                 raise RuntimeError(f"the training in {run} ended with exit code {code}; see {run / 'logs/driver.log'}")
         return self._result(run, num_iterations)
@@ -308,14 +313,10 @@ class PureRLTrainer:
         write_parquet(self._rows(val, "val"), folder / VAL)
         (folder / REWARD).with_suffix(".pkl").write_bytes(pickled)
         bounds = getattr(self._training_reward(), "reward_range", (0.0, 1.0))
-        write_atomically(folder / REWARD, _REWARD_FILE.format(name=REWARD_NAME, bounds=tuple(bounds)))
+        write_atomically(
+            folder / REWARD, _REWARD_FILE.format(name=REWARD_NAME, bounds=tuple(bounds), paths=_script_folders())
+        )
         write_atomically(file, json.dumps(request, indent=1) + "\n")
-
-    @staticmethod
-    def _environment() -> dict[str, str]:
-        # Functions of a user's script are pickled by value, those of his modules by name.
-        paths = [os.getcwd(), *(one for one in sys.path if one)]
-        return {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), *paths]).strip(":")}
 
     def _result(self, run: Path, steps: int) -> TrainResult:
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -341,3 +342,9 @@ class PureRLTrainer:
         }
         known = {step: statistics.fmean(scores[step]) for step in there if scores.get(step)}
         return max(known, key=lambda step: (known[step], -step)) if known else there[-1]
+
+
+def _script_folders() -> list[str]:
+    """Where the modules lie that the user's functions are pickled by the name of; those of libraries are left out."""
+    found = [os.getcwd(), *(os.path.abspath(one) for one in sys.path if one)]
+    return [one for one in dict.fromkeys(found) if os.path.isdir(one) and not one.startswith(sys.base_prefix)]

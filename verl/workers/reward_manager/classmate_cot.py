@@ -62,6 +62,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         super().__init__(config, tokenizer, compute_score)
         self.reward_config = reward or from_mapping(config.reward_model, require_classmates=False)
         cost = self.reward_config.length_cost
+        self._total_steps = config.trainer.total_training_steps
         self._token_cost = cost / config.data.max_response_length if cost else 0.0
         reasoning, self._overlong = this_reasoning(config), dict[str, Any]()
         if buffer := reasoning.overlong_buffer:
@@ -219,7 +220,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
                     data_source=task.data_source,
                     solution_str=text,
                     ground_truth=ground_truth,
-                    extra_info=dict(task.extra_info),
+                    extra_info={**task.extra_info, "training_step": task.step, "training_steps": self._total_steps},
                 )
             if inspect.isawaitable(result):
                 result = await result
