@@ -1,7 +1,7 @@
 """Two signals at once: the smaller of two calibrated scores, so that a step is wrong where either says so.
 
-One decision: each signal is brought to the same scale by itself, and then the smaller one is once more, on dev solutions:
-0.5 is the threshold of what comes out.
+One decision: each signal is brought to the same scale by itself, and then the smaller one is once more, on dev
+solutions: 0.5 is the threshold of what comes out.
 
     >>> both = SmallerOfBoth([HeadScorer(model, tokenizer), LikelihoodScorer(backend)])
     >>> both.calibrate(problems, steps, first_errors)
