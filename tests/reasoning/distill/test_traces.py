@@ -19,7 +19,7 @@ PROBLEMS = ["What is 1 + 2?", "What is 3 + 4?"]
 
 
 def teacher_texts(problem: str, index: int) -> str | Completion:
-    """Of the first problem: two right ones (one of them twice), a wrong one, a cut one, none; of the second no right."""
+    """Of the first problem two right ones, one of them twice, a wrong one, a cut one, none; of the second no right."""
     if "3" in problem:
         return "3 + 4 = 8."
     texts: list[str | Completion] = [

@@ -32,7 +32,7 @@ class DistillationConfig:
     mode: Mode = "seq"
     """`seq`: supervised training on verified traces. `logit`: on the teacher's probabilities of their tokens too.
     `on_policy`: on texts of the student's own, by the teacher's probabilities, on verl's trainer. `gold`: for a student
-    with another tokenizer, which learns the texts as `seq` does."""
+    with another tokenizer, which learns the texts like `seq`."""
     temperature: float = 3.0
     """Of both models in the loss of `logit`."""
     alpha: float = 0.7
@@ -66,7 +66,7 @@ class DistillationConfig:
     teacher_top_p: float = 0.95
     """Likewise."""
     max_length: int = 1024
-    """Most tokens of a trace as it is written, and of a problem with its trace. What is longer is dropped, never cut."""
+    """Most tokens of a trace as it is written, and of a problem with its trace. Longer ones are dropped, never cut."""
     n_teacher: int = 4
     """Traces that the teacher writes for each problem."""
     verify: bool = True
@@ -123,8 +123,8 @@ class DistillationConfig:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise ConfigError(f"mode={self.mode!r} is not possible; write one of: {', '.join(MODES)}")
-        counts = ("batch_size", "gradient_accumulation_steps", "num_epochs", "n_teacher", "max_per_problem")
-        counts += ("difficulty_stages", "difficulty_samples", "patience", "eval_samples", "max_length", "save_every")
+        counts = ["batch_size", "gradient_accumulation_steps", "num_epochs", "n_teacher", "max_per_problem"]
+        counts += ["difficulty_stages", "difficulty_samples", "patience", "eval_samples", "max_length", "save_every"]
         for name in (*counts, "on_policy_samples"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} is no count; write 1 or more")

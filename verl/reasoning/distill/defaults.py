@@ -37,5 +37,5 @@ def default_reward() -> Reward:
 
 def default_heuristic() -> Heuristic:
     """The pipeline's own look at a problem's text."""
-    found: Heuristic = importlib.import_module("verl.reasoning.difficulty").heuristic_score
+    found: Heuristic = importlib.import_module("verl.reasoning.difficulty").heuristic_difficulty
     return found

@@ -33,6 +33,12 @@ from verl.trainer.run.state import is_finished, write_atomically
 SOURCE = "distillation"
 """`data_source` of rows that no verifier scores."""
 
+TOPK_LOSSES = ("forward_kl_topk",)
+"""Losses of verl that need the teacher's likeliest tokens; the others need how likely it finds those of the text."""
+
+LOSSES = ("k3", "k1", "k2", "abs", "kl", "low_var_kl", "mse", *TOPK_LOSSES)
+"""verl's, without the import of its trainer."""
+
 
 def distil(config: DistillationConfig, problems: Sequence[Problem], folder: Path) -> dict[str, Any]:
     """Trains the student, or goes on with the run in `folder/run`; `folder` becomes a model's folder.
@@ -77,13 +83,10 @@ def check(config: DistillationConfig) -> None:
     Raises:
         ConfigError: with what to write instead.
     """
-    from verl.trainer.distillation.losses import DISTILLATION_SETTINGS_REGISTRY
-
-    known = DISTILLATION_SETTINGS_REGISTRY
-    if config.on_policy_loss not in known:
-        raise ConfigError(f"on_policy_loss={config.on_policy_loss!r} is unknown; write one of: {', '.join(known)}")
+    if config.on_policy_loss not in LOSSES:
+        raise ConfigError(f"on_policy_loss={config.on_policy_loss!r} is unknown; write one of: {', '.join(LOSSES)}")
     device = device_of(config.device)
-    if known[config.on_policy_loss].use_topk and device == "cpu":
+    if config.on_policy_loss in TOPK_LOSSES and device == "cpu":
         raise ConfigError(
             f"on_policy_loss={config.on_policy_loss!r} needs a teacher on vLLM, which tells its likeliest tokens; the "
             "engine hf of a machine without a GPU tells those of the text alone; write on_policy_loss='k3'"
@@ -133,7 +136,6 @@ def overrides(config: DistillationConfig, file: Path, run: Path, *, rows: int, l
         "actor_rollout_ref.rollout.n": config.on_policy_samples,
         "actor_rollout_ref.actor.optim.lr": config.learning_rate,
         "actor_rollout_ref.actor.grad_clip": config.max_grad_norm,
-        "reward_model.cot_format": "plain",
         "distillation.enabled": "true",
         "distillation.nnodes": 1,
         "distillation.n_gpus_per_node": 1,

@@ -127,7 +127,8 @@ def _solution(problem: Problem, completion: Completion, backend: GenBackend, sam
         log_prob=sum(log_probs) / len(log_probs) if log_probs else None,
         seed=completion.seed,
         model=f"{backend.model}@{backend.revision}",
-        sampling=dataclasses.asdict(sampling),
+        # As it comes back from a file.
+        sampling={**dataclasses.asdict(sampling), "stop": list(sampling.stop)},
         meta={} if completion.ok else {ERROR: completion.error},
     )
 
