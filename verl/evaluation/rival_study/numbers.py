@@ -13,10 +13,10 @@ approve, and of the right ones that are sound; `unanswered` that of the asked tr
 answer, `follows_hint` the share of hinted problems in which the user's wrong answer is given.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from verl.data_preprocessing.embedded_models import load_model
 from verl.data_preprocessing.worlds.measure import mean
 from verl.evaluation.dump import rows_of
 from verl.evaluation.rival_study.soundness import soundness
@@ -49,13 +49,12 @@ def sampled_tokens(run: Path) -> int:
     return sum(len(record.answer.response_ids) for file in dumped_steps(folder).values() for record in rows_of(file)[0])
 
 
-def counts_of_rl(run: Path, readers: Mapping[str, Path]) -> dict[str, float]:
+def counts_of_rl(run: Path, tokenizers: Sequence[Any]) -> dict[str, float]:
     """Tokens of an RL run: each sampled token is trained on once.
 
     Args:
-        readers: its classmates, name -> folder, in the order of the run.
+        tokenizers: of its classmates, in the order of the run.
     """
-    tokenizers = [load_model(folder)[1] for folder in readers.values()]
     folder = run / "rollouts"
     sampled = read = rows = 0
     for file in dumped_steps(folder).values():

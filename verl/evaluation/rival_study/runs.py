@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from verl.data_preprocessing.embedded_models import load_model
 from verl.data_preprocessing.worlds.build import source_key
 from verl.evaluation.rival_study import fine_tuning, numbers, soundness, traces
 from verl.evaluation.rival_study.spec import RivalArm, RivalStudy
@@ -206,8 +207,7 @@ def _cost(run: RivalRun, folders: dict[str, Path]) -> tuple[dict[str, float], fl
         return dict.fromkeys(("tokens_sampled", "tokens_trained", "tokens_read"), 0.0), 0.0
     if run.arm.method == "rl":
         run.take_policy()
-        return numbers.counts_of_rl(run.folder, {name: folders[name] for name in run.arm.classmates}), (
-            run.training_seconds()
-        )
+        tokenizers = [load_model(folders[name])[1] for name in run.arm.classmates]
+        return numbers.counts_of_rl(run.folder, tokenizers), run.training_seconds()
     content: dict[str, Any] = json.loads((run.folder / _COUNTS).read_text())
     return content["numbers"], content["seconds"]
