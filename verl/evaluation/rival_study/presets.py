@@ -46,7 +46,7 @@ def _iterated(arm: RivalArm, rounds: int = 3) -> RivalArm:
     return replace(arm, name=f"{arm.name}_{rounds}", title=f"{arm.title}, {rounds} rounds", rounds=rounds)
 
 
-_ARMS = (_START, _RL, _RL_CLASSMATES, _RFT, _iterated(_RFT), _RFT_READER, _iterated(_RFT_READER), _RFT_SOUND)
+_ARMS = (_START, _RL, _RL_CLASSMATES, _RFT, _iterated(_RFT), _RFT_READER, _RFT_SOUND)
 
 
 def _with_readers(world: WorldSpec, like: WorldSpec) -> WorldSpec:
