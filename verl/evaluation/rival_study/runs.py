@@ -169,7 +169,11 @@ def train(run: RivalRun) -> None:
         kept = traces.accepted(drawn, run.arm.accepts, run.arm.classmates)
         lessons = traces.lessons_of(study, run.seed, folders["policy"], kept)
         made = run.folder / f"round_{number}"
-        learnt += fine_tuning.fine_tune(folders["policy"], lessons, study.fine_tuning, seed=run.seed, folder=made)
+        if lessons:
+            learnt += fine_tuning.fine_tune(folders["policy"], lessons, study.fine_tuning, seed=run.seed, folder=made)
+        else:
+            # Nothing was accepted: the start policy stays as it is, and the result says so by `kept`.
+            shutil.copytree(folders["policy"], made)
         policy = made
     counts = numbers.counts_of(drawn, kept, learnt, readers=run.arm.classmates)
     seconds = content["seconds"] + time.monotonic() - began
