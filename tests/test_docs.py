@@ -40,6 +40,10 @@ CLAIMS = {
         "tests/e2e/test_teaching_study.py::test_the_short_form_ends_with_results",
         "tests/evaluation/teaching_study/test_report.py::test_a_page_says_what_the_files_say",
     ],
+    r"python -m verl\.evaluation\.rival_study .*": [
+        "tests/e2e/test_rival_study.py::test_the_short_form_ends_with_results",
+        "tests/evaluation/rival_study/test_report.py::test_a_page_says_what_the_files_say",
+    ],
     r"python -m verl\.evaluation\.student_set .*": [
         "tests/evaluation/test_student_set.py::test_upstreams_dataset_reads_it_whole"
     ],
