@@ -120,7 +120,7 @@ def test_verl_tells_problem_id_level_and_step() -> None:
         )
         return RewardResult(score=1.0, components={"style": 0.5}, final_answer="7", correct=True)
 
-    told = {"problem": "3 + 4?", "id": "a", "level": 2, "training_step": 5, "training_steps": 9}
+    told = {"problem": "3 + 4?", "id": "a", "level": 2, "step": 5, "total_steps": 9}
     row = ask(to_verl_compute_score(reward), "It is 7", extra_info=told)
     assert seen == [("3 + 4?", "a", 2, "7", "openai/gsm8k", 5, "It is 7")]
     assert (row["correct"], json.loads(row["components"]), row["final_answer"]) == (1.0, {"style": 0.5}, "7")

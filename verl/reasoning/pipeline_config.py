@@ -18,7 +18,8 @@ from verl.reasoning.distill.config import DistillationConfig
 from verl.reasoning.evaluation import EvalSettings
 from verl.reasoning.prm.config import PRMConfig
 from verl.reasoning.rejection_config import RejectionSamplingConfig
-from verl.reasoning.rl.config import CoTConfig, PureRLConfig
+from verl.reasoning.rl.config import PureRLConfig
+from verl.reasoning.rl.cot import CoTConfig
 from verl.reasoning.sft.settings import FineTuneSettings
 
 STAGES = ("pure_rl", "cot", "rejection", "prm", "distill")
@@ -140,14 +141,14 @@ class ReasoningPipelineConfig:
 
     def rl_config(self, model: str, output_dir: Path | str = "rl") -> PureRLConfig:
         """Of stage 1."""
-        return _with(PureRLConfig, "pure_rl", self.pure_rl, model_name=model, **self._rl(output_dir))
+        return _with(PureRLConfig, "pure_rl", self.pure_rl, model_name=model, **self._rl(output_dir, self.pure_rl_iterations))
 
     def cot_config(self, model: str, output_dir: Path | str = "cot") -> CoTConfig:
         """Of stage 2."""
-        return _with(CoTConfig, "cot", self.cot, model_name=model, **self._rl(output_dir))
+        return _with(CoTConfig, "cot", self.cot, model_name=model, **self._rl(output_dir, self.cot_iterations))
 
-    def _rl(self, output_dir: Path | str) -> dict[str, Any]:
-        interval = self.checkpoint_interval if self.save_checkpoints else 0
+    def _rl(self, output_dir: Path | str, steps: int) -> dict[str, Any]:
+        interval = min(steps, self.checkpoint_interval) if self.save_checkpoints else steps
         return {
             "output_dir": str(output_dir),
             "save_interval": interval,

@@ -154,9 +154,7 @@ async def _verl_score(
         meta=told,
     )
     solution = read_solution(solution_str, problem_id=problem.id)
-    where = RewardContext(
-        step=int(told.get("training_step") or 0), total_steps=int(told.get("training_steps") or 1), stage="rl"
-    )
+    where = RewardContext(step=int(told.get("step") or 0), total_steps=int(told.get("total_steps") or 1))
     result = await score(reward, problem, solution, where, timeout_s=timeout_s)
     return {
         "score": result.score,

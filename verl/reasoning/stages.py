@@ -30,7 +30,8 @@ from verl.reasoning.reader_approval import ReaderApproval
 from verl.reasoning.records import Problem, Solution, read_jsonl, write_jsonl
 from verl.reasoning.rejection import RejectionSampler
 from verl.reasoning.rewards import Reward
-from verl.reasoning.rl import ChainOfThoughtTrainer, PureRLTrainer
+from verl.reasoning.rl.cot import ChainOfThoughtTrainer
+from verl.reasoning.rl.trainer import PureRLTrainer
 from verl.reasoning.sft.fine_tune import fine_tune, told_of
 from verl.reasoning.stage_runs import MODEL, Made, place_model
 from verl.stepwise.aggregate import aggregate
@@ -97,7 +98,7 @@ def cot(folder: Path, context: Context, *, model: str, problems: Sequence[Proble
 
 def _trained(folder: Path, result: Any, steps: int, problems: int) -> Made:
     place_model(result.checkpoint, folder)
-    write_atomically(folder / "history.json", json.dumps(result.history, indent=1) + "\n")
+    write_atomically(folder / "history.json", json.dumps(result.history, indent=1, default=str) + "\n")
     return Made(files=(MODEL, "history.json"), counts={"steps": steps, "problems": problems})
 
 

@@ -61,7 +61,8 @@ def _settings(full: int) -> dict[str, Any]:
         "sampled_problems": 1024 if full else None,
         "checkpoint_interval": 20 if full else 1,
         "pure_rl": _rl(full),
-        "cot": _rl(full),
+        "cot": _rl(full)
+        | {"prompt_template": "{problem}", "max_thinking_length": MAX_TOKENS - 16, "max_answer_length": 16},
         "rejection": {"temperature": 1.0, "top_p": 1.0, "max_tokens": MAX_TOKENS, "max_length": MAX_TOKENS},
         "fine_tune": {"epochs": 2, "batch_size": 16, "micro_batch_size": 16, "learning_rate": 1e-3, "max_length": 320},
         "prm": {
