@@ -161,9 +161,7 @@ class CachedBackend:
                     some = places[start : start + size]
                     drawn = ask(some, count, dataclasses.replace(how, first_index=how.first_index + first))
                     new = {
-                        keys[i][first + k]: one
-                        for i, row in zip(some, drawn, strict=True)
-                        for k, one in enumerate(row)
+                        keys[i][first + k]: one for i, row in zip(some, drawn, strict=True) for k, one in enumerate(row)
                     }
                     self._keep({key: json.dumps(dataclasses.asdict(one)) for key, one in new.items() if one.ok})
                     known |= new
@@ -211,6 +209,4 @@ def _key(*parts: Any) -> bytes:
 
 def _completion(text: str) -> Completion:
     values = json.loads(text)
-    return Completion(
-        **values | {"token_ids": tuple(values["token_ids"]), "log_probs": tuple(values["log_probs"])}
-    )
+    return Completion(**values | {"token_ids": tuple(values["token_ids"]), "log_probs": tuple(values["log_probs"])})

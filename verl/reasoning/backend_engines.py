@@ -152,9 +152,7 @@ class EngineBackend(TokenBackend):
         else:
             self._open_ray(config, run)
             try:
-                self._group = create_classmate_workers(
-                    config, reward, on_event=self._on_event, models=[self._frozen]
-                )
+                self._group = create_classmate_workers(config, reward, on_event=self._on_event, models=[self._frozen])
             except BaseException:
                 self.close()
                 raise
@@ -228,5 +226,3 @@ class VLLMBackend(EngineBackend):
 def _quoted(text: str) -> str:
     """Text that Hydra takes as it is."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
