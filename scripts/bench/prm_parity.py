@@ -1,7 +1,7 @@
 """Trains the same process reward model here and with TRL's trainer, and compares the losses step by step.
 
-One decision: TRL 1.12.0, the last with a finished PRM trainer, runs in an environment of its own, since a newer one breaks
-this project's. Both start from one folder of weights and read the same token ids.
+One decision: TRL 1.12.0, the last with a finished PRM trainer, runs in an environment of its own, since a newer one
+breaks this project's. Both start from one folder of weights and read the same token ids.
 
     python scripts/bench/prm_parity.py                              # makes the environment at its first run
     python scripts/bench/prm_parity.py --python OTHER/bin/python    # an environment that has TRL 1.12.0

@@ -59,7 +59,7 @@ def test_what_is_not_scored_is_no_zero() -> None:
 def test_mistakes_say_what_to_write() -> None:
     with pytest.raises(ValueError, match="write one of min, prod"):
         aggregate([0.5], "median")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="write 0.1"):
+    with pytest.raises(ValueError, match=r"write 0\.1"):
         aggregate([0.5], "softmin", temperature=0)
 
 

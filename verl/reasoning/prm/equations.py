@@ -20,6 +20,8 @@ Status = Literal["true", "rounded", "false", "unknown"]
 _PRIMES = (Fraction(7919, 13), Fraction(-104729, 17), Fraction(1299709, 19))
 """Points at which two sides with variables are compared; three that agree on all are equal but for chance."""
 _SCALES = {"dozen", "dozens", "hundred", "thousand", "million", "billion", "half", "quarter", "pair", "pairs", "mod"}
+_BEFORE = {"and", "so", "or", "then", "that", "but", "because", "since", "thus", "hence", "therefore", ",", ";", "."}
+"""Behind these a side begins that is complete."""
 _HOLDS = {
     "<": lambda a, b: a < b,
     ">": lambda a, b: a > b,
@@ -137,9 +139,13 @@ def _side_behind(tokens: Sequence[Token], place: int) -> _Side | None:
 
 
 def _goes_on(tokens: Sequence[Token], side: _Side) -> bool:
-    """Whether a relation stands before the side. A bare number may end a phrase: "a third of 27"."""
+    """Whether a side is all that is meant, as a bare number is not that ends a phrase: "a third of 27"."""
     place = bisect_left(tokens, side.span[0], key=lambda token: token.start)
-    return place > 0 and tokens[place - 1].kind == "relation"
+    before = tokens[place - 1] if place else None
+    if before is not None and before.kind == "relation":
+        return True
+    # "5 quarters = 5 * 25" converts.
+    return not side.units and (before is None or before.text.lower() in _BEFORE)
 
 
 def _belongs(token: Token) -> bool:
@@ -187,7 +193,7 @@ def _is_unit(tokens: Sequence[Token], place: int) -> bool:
 
 def _per_unit(tokens: Sequence[Token], place: int) -> bool:
     """The `/` of "pounds/book"."""
-    around = tokens[place - 1 : place] + tokens[place + 1 : place + 2]
+    around = [*tokens[place - 1 : place], *tokens[place + 1 : place + 2]]
     return len(around) == 2 and all(token.kind == "word" and len(token.text) > 1 for token in around)
 
 

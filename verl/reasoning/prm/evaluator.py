@@ -186,7 +186,7 @@ class ProcessRewardEvaluator:
         return [step.text for step in split_steps(solution, min_step_words=least, max_step_words=most)]
 
     def _result(self, steps: Sequence[str], scores: Sequence[float | None]) -> dict[str, Any]:
-        details = [
+        details: list[dict[str, Any]] = [
             {"step_index": place, "step_text": text, "score": score}
             for place, (text, score) in enumerate(zip(steps, scores, strict=True))
         ]

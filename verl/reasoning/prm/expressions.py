@@ -82,7 +82,7 @@ def tokens_of(text: str) -> list[Token]:
 def _times(tokens: Sequence[Token], place: int) -> Token:
     """In "6 x 4": a lone x between two numbers is a sign."""
     token = tokens[place]
-    around = tokens[place - 1 : place] + tokens[place + 1 : place + 2]
+    around = [*tokens[place - 1 : place], *tokens[place + 1 : place + 2]]
     if token.text not in ("x", "X") or len(around) != 2:
         return token
     lone = token.spaced and around[1].spaced

@@ -200,8 +200,8 @@ class PRMDataGenerator:
 
     def _identity(self) -> str:
         """Of the options that change a label of a single solution."""
-        names = ("seed", "min_step_length", "max_step_length", "label_mode", "label_kind", "search")
-        names += ("num_perturbations", "perturbation_types")
+        names = {"seed", "min_step_length", "max_step_length", "label_mode", "label_kind", "search"}
+        names |= {"num_perturbations", "perturbation_types"}
         options = {key: str(value) for key, value in asdict(self.config).items() if key in names or key[:3] == "mc_"}
         return json.dumps(options, sort_keys=True)
 

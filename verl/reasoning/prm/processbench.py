@@ -96,7 +96,8 @@ def make_scorer(options: argparse.Namespace) -> StepScorer:
         return LikelihoodScorer(_backend(options.model), opening=options.opening)
     if options.reader is None:
         raise ConfigError("--scorer both needs --reader beside --model: the language model whose likelihood counts")
-    both = [HeadScorer.load(options.model), LikelihoodScorer(_backend(options.reader), opening=options.opening)]
+    reader = LikelihoodScorer(_backend(options.reader), opening=options.opening)
+    both: list[StepScorer] = [HeadScorer.load(options.model), reader]
     if options.calibration is not None and options.calibration.exists():
         return SmallerOfBoth.load(both, options.calibration)
     return SmallerOfBoth(both)

@@ -156,7 +156,7 @@ class StepTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         from safetensors.torch import save_model
 
-        folder = Path(output_dir or self.args.output_dir)
+        folder = Path(output_dir or str(self.args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
         # Unlike transformers' own way it copes with tensors that two layers share.
         save_model(self.accelerator.unwrap_model(self.model), str(folder / WEIGHTS))

@@ -187,7 +187,8 @@ class PRMTrainer:
                 measure=lambda: self._measure(val_rows),
                 callbacks=[] if patience is None else [EarlyStoppingCallback(early_stopping_patience=patience)],
             )
-            last = get_last_checkpoint(trainer.args.output_dir) if Path(trainer.args.output_dir).is_dir() else None
+            folder = config.output_dir / phase
+            last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
             trainer.train(resume_from_checkpoint=last)
             history += [{**line, "phase": phase} for line in trainer.state.log_history]
             steps += trainer.state.global_step
