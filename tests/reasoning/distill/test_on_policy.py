@@ -16,9 +16,17 @@ PROBLEMS = as_problems([{"problem": problem, "answer": "0"} for problem, _ in pa
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A student without a preference, and a teacher with strong ones, whatever they are."""
+    from transformers import AutoModelForCausalLM
+
     folder = tmp_path_factory.mktemp("models")
+    teacher = save_model(folder / "teacher", sums_tokenizer(), seed=5, hidden=64)
+    model: Any = AutoModelForCausalLM.from_pretrained(teacher)
+    # Which are its output weights as well; what it reads is normalised.
+    model.get_input_embeddings().weight.data *= 6
+    model.save_pretrained(teacher)
     return {
-        "teacher_model_name": str(save_model(folder / "teacher", sums_tokenizer(), seed=5, hidden=64)),
+        "teacher_model_name": str(teacher),
         "student_model_name": str(save_model(folder / "student", sums_tokenizer())),
     }
 
