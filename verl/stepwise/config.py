@@ -94,6 +94,9 @@ class ReasoningConfig:
     following its schedule; it begins at entropy_coeff.start. null: it follows its schedule."""
     ref_sync_every: int = field(default=0, metadata={"at_least": 0, "write": "400, or 0 for never"})
     """Steps after which the reference of the KL becomes the policy as it is then (R1: 400); 0: it never moves."""
+    most_left_out: int = field(default=20, metadata=COUNT)
+    """With algorithm.filter_groups.enable: a run ends with an error when it has left out this many batches of groups
+    whose rewards are all the same, and still has no batch to train on."""
     overlong_buffer: int = field(default=0, metadata={"at_least": 0, "write": "512, or 0 for none"})
     """Tokens before data.max_response_length in which an answer costs more and more; 0: none (DAPO)."""
     overlong_penalty: float = field(default=1.0, metadata={"at_least": 0, "write": "1.0"})

@@ -29,7 +29,7 @@ from verl.trainer.ppo.greedy import take_out_greedy
 from verl.trainer.ppo.masks import narrowed_in_queue
 from verl.trainer.ppo.one_update import ENTROPY_COEFF, take_agreement
 from verl.trainer.ppo.passes import Passes, as_of_next_step, goes_straight_on
-from verl.trainer.ppo.queue_rows import AccountedRows, LostRows, put_rewards, put_rows, row_uids
+from verl.trainer.ppo.queue_rows import AccountedRows, LostRows, most_left_out, put_rewards, put_rows, row_uids
 from verl.trainer.ppo.ref_mix import MovingReference, RanksOnRay
 from verl.trainer.ppo.scheduled import Scheduled
 from verl.trainer.ppo.step_record import StepRecorder, save_and_prune
@@ -82,7 +82,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
     def _build_replay_buffer(self) -> ReplayBuffer:
         # Upstream compares this string for everything that distinguishes the synchronous trainer.
         self.trainer_mode = "sync"
-        self._rows = AccountedRows(super()._build_replay_buffer())
+        self._rows = AccountedRows(super()._build_replay_buffer(), most_left_out=most_left_out(self.config))
         self._lost = LostRows(self._rows, self._run)
         return self._rows.buffer
 
