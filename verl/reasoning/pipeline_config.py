@@ -141,7 +141,9 @@ class ReasoningPipelineConfig:
 
     def rl_config(self, model: str, output_dir: Path | str = "rl") -> PureRLConfig:
         """Of stage 1."""
-        return _with(PureRLConfig, "pure_rl", self.pure_rl, model_name=model, **self._rl(output_dir, self.pure_rl_iterations))
+        return _with(
+            PureRLConfig, "pure_rl", self.pure_rl, model_name=model, **self._rl(output_dir, self.pure_rl_iterations)
+        )
 
     def cot_config(self, model: str, output_dir: Path | str = "cot") -> CoTConfig:
         """Of stage 2."""
