@@ -165,11 +165,11 @@ class ChainOfThoughtTrainer(PureRLTrainer):
             TypeError: the reward takes neither two nor three arguments.
             ValueError: a weight for usefulness without a reader.
         """
-        correctness = AnswerPart(as_reward(reward_fn))
+        correctness = AnswerPart(reward=as_reward(reward_fn))
         cot = CoTReward(
             correctness=correctness, settings=config.settings, tags=config.tags, usefulness=usefulness, opened=False
         )
-        super().__init__(config, cot)
+        super().__init__(config, Tagged(reward=cot))
         self.cot_reward = cot
         """What is trained on; the reward's parts are in `METRICS` of the run folder."""
         self.cot_emergence_metrics: dict[str, list[float]] = {name: [] for name in NAMES}
@@ -188,7 +188,7 @@ class ChainOfThoughtTrainer(PureRLTrainer):
         # Where the chat template has opened the thought, a response holds its closing mark alone.
         self._set_opened()
         result = super().train(problems, num_iterations, validation_problems)
-        by_step = emergence(result.run_folder, self.config.tags)
+        by_step = emergence(result.run_folder, self.config.tags, opened=self.cot_reward.opened)
         write_atomically(
             result.run_folder / METRICS, "".join(json.dumps({"step": k, **told}) + "\n" for k, told in by_step.items())
         )
@@ -206,7 +206,8 @@ class ChainOfThoughtTrainer(PureRLTrainer):
         asked = [{"role": "user", "content": "?"}]
         prompt = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
         opened = str(prompt).rstrip().endswith(self.config.thinking_token)
-        self.reward_fn = self.reward = self.cot_reward = replace(self.cot_reward, opened=opened)
+        self.cot_reward = replace(self.cot_reward, opened=opened)
+        self.reward_fn = self.reward = Tagged(reward=self.cot_reward)
 
     @property
     def _prompt_template(self) -> str:
@@ -254,25 +255,45 @@ class AnswerPart:
         return await self.reward(problem, replace(solution, text=solution.answer_text), context)
 
 
-def emergence(folder: Path, tags: Tags) -> dict[int, dict[str, float | None]]:
+@dataclass(frozen=True, kw_only=True)
+class Tagged:
+    """A reward that reads each response by its own marks, whoever has read it before by the usual ones."""
+
+    reward: CoTReward
+    """That is asked."""
+
+    is_reward = True
+    reward_range = (0.0, 1.0)
+
+    async def __call__(self, problem: Problem, solution: Solution, context: RewardContext) -> RewardResult:
+        """What the reward says of the response."""
+        read = read_solution(solution.text, tags=self.reward.tags, opened=self.reward.opened)
+        parts = {"thinking": read.thinking, "answer_text": read.answer_text, "steps": read.steps}
+        return await self.reward(problem, replace(solution, **parts), context)
+
+
+def emergence(folder: Path, tags: Tags, *, opened: bool = False) -> dict[int, dict[str, float | None]]:
     """How thoughts look at each step of a run: `NAMES`, by step.
 
     Args:
         folder: of the run, with the rows that it has written.
         tags: the marks.
+        opened: the prompts end with the mark that opens a thought.
     """
     found = {}
     for path in (folder / "rollouts").glob("step_*.jsonl"):
         rows = [RowRecord.from_json(line) for line in path.read_text().splitlines() if line.strip()]
-        found[int(path.stem.removeprefix("step_"))] = rows_emergence(rows, tags)
+        found[int(path.stem.removeprefix("step_"))] = rows_emergence(rows, tags, opened=opened)
     return dict(sorted(found.items()))
 
 
-def rows_emergence(rows: Sequence[RowRecord], tags: Tags) -> dict[str, float | None]:
+def rows_emergence(rows: Sequence[RowRecord], tags: Tags, *, opened: bool = False) -> dict[str, float | None]:
     """Means over scored rows: `NAMES`, and each part of the reward as `reward/PART`; None where no row has it."""
     scored = [row for row in rows if row.main.score is not None and row.main.components]
     solutions = [
-        read_solution(row.output or "", tags=tags, score=row.main.score, reward=dict(row.main.components or {}))
+        read_solution(
+            row.output or "", tags=tags, opened=opened, score=row.main.score, reward=dict(row.main.components or {})
+        )
         for row in scored
     ]
     parts = sorted({name for one in solutions for name in one.reward})
