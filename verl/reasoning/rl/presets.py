@@ -27,7 +27,7 @@ def with_presets(presets: Mapping[str, Mapping[str, Any]]) -> Callable[[type[T]]
     """
 
     def decorate(cls: type[T]) -> type[T]:
-        made = cls.__init__
+        made: Callable[..., None] = cls.__init__
 
         @functools.wraps(made)
         def init(self: T, *, preset: str | None = None, **given: Any) -> None:
