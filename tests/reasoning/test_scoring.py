@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.workers.reward_manager.test_classmate_cot import answers, manager, scored_row
+from verl.classmate.outcome import Outcome
 from verl.classmate.reward_scale import RewardScale, function_attributes
 from verl.reasoning.reading import is_well_formed, read_solution
 from verl.reasoning.records import Problem, Solution, as_problem
@@ -86,6 +88,18 @@ def test_what_verl_gets_has_the_same_keys_for_every_row() -> None:
     assert all(isinstance(value, float | int | str | None) for row in rows for value in row.values())
     assert inspect.iscoroutinefunction(function), "upstream's managers look for that"
     assert ask(pickle.loads(pickle.dumps(function)), "abc") == pytest.approx(rows[0], nan_ok=True)
+
+
+@pytest.mark.guards("failed reward scored 0")
+def test_a_reward_that_fails_is_not_judged_in_training() -> None:
+    of = manager(to_verl_compute_score(picky))
+    right = scored_row("<think>\n3 + 4</think>\n\nseven", answers("7", "none"), of)
+    assert right.scores.main_valid
+    assert right.scores.base_reward == pytest.approx(0.7), "0.1 a character of the output, its blank lines too"
+    assert right.scores.outcomes == (Outcome.ok, Outcome.judge_error)
+    failed = scored_row("<think>\n3 + 4</think>\n\nerror", answers("7", "8"), of)
+    assert (failed.main.outcome, failed.scores.main_valid) == (Outcome.judge_error, False)
+    assert failed.main.error == "the score is None, not a finite number: ValueError: what is that"
 
 
 def test_verl_reads_the_range_that_a_function_states() -> None:

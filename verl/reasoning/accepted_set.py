@@ -121,22 +121,28 @@ def accepted_set(
 def balanced(solutions: Sequence[Solution], most: float) -> list[Solution]:
     """The solutions, so many left out that no difficulty (bin of the pass rate) has a larger share than `most`.
 
-    Of the bin that is too large, the lowest ranks go first. A set of one difficulty alone stays as it is.
+    What goes are further solutions of one problem, the lowest ranks first; the best one of a problem stays, so that a
+    set of mostly easy problems stays mostly easy. Where `most` is less than equal shares, equal ones are the aim.
     """
-    kept = list(solutions)
-    if most >= 1:
-        return kept
-    bins = Counter(_difficulty(one) for one in kept)
-    if len(bins) < 2:
-        return kept
-    largest, size = bins.most_common(1)[0]
-    limit = max(1, int(most / (1 - most) * (len(kept) - size)))
-    if size <= limit:
-        return kept
-    mine = [i for i, one in enumerate(kept) if _difficulty(one) == largest]
-    mine.sort(key=lambda i: (kept[i].meta.get("rank_in_problem", 0), i))
-    gone = set(mine[limit:])
-    return [one for i, one in enumerate(kept) if i not in gone]
+    bins = Counter(_difficulty(one) for one in solutions)
+    if most >= 1 or len(bins) < 2:
+        return list(solutions)
+    sizes = list(bins.values())
+
+    def fits(cap: int) -> bool:
+        return min(cap, max(sizes)) <= most * sum(min(size, cap) for size in sizes)
+
+    cap = next((cap for cap in range(max(sizes), 0, -1) if fits(cap)), min(sizes))
+    gone: set[int] = set()
+    for difficulty in bins:
+        mine = [i for i, one in enumerate(solutions) if _difficulty(one) == difficulty]
+        mine.sort(key=lambda i: (_rank(solutions[i]), i))
+        gone.update(i for i in mine[cap:] if _rank(solutions[i]) > 0)
+    return [one for i, one in enumerate(solutions) if i not in gone]
+
+
+def _rank(solution: Solution) -> int:
+    return int(solution.meta.get("rank_in_problem", 0))
 
 
 def _difficulty(solution: Solution) -> int:

@@ -71,11 +71,14 @@ def select(
 
 
 def without_near_copies(scores: Sequence[float], sims: np.ndarray, *, threshold: float) -> list[int]:
-    """Indices, in their order, of those that are left when of any two more alike than `threshold` the worse goes."""
+    """Indices, in their order, of those that are left when of any two more alike than `threshold` the worse goes.
+
+    Of two that nothing tells apart (similarity 1) one goes in any case.
+    """
     order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
     kept: list[int] = []
     for i in order:
-        if all(sims[i, j] <= threshold for j in kept):
+        if all(sims[i, j] <= threshold and sims[i, j] < 1 for j in kept):
             kept.append(i)
     return sorted(kept)
 

@@ -25,6 +25,9 @@ from verl.reasoning.search.requests import Ask
 from verl.reasoning.search.tools import Tools
 from verl.reasoning.token_backend import completion_seed
 
+_HARDLY = 0.05
+"""Probability below which a problem is given up."""
+
 
 @dataclass
 class Pool:
@@ -124,7 +127,7 @@ class Drawing:
         if not adaptive or not pool.drawn:
             return True
         known = [one for one in pool.verdicts if one is not None]
-        return chance_of_one(sum(known), len(known) - sum(known), left) >= self._config.give_up_below
+        return chance_of_rate(sum(known), len(known) - sum(known), self._config.hopeless_rate) >= _HARDLY
 
     def _round(self, pools: Sequence[Pool], size: int) -> None:
         new: list[tuple[Pool, Solution]] = []
@@ -208,8 +211,7 @@ def passes(solution: Solution, threshold: float) -> bool | None:
     return solution.correct if solution.correct is not None else solution.score >= threshold
 
 
-def chance_of_one(accepted: int, rejected: int, left: int) -> float:
-    """How probable it is that `left` more draws bring at least one accepted solution (beta-binomial, uniform prior)."""
-    a, b = 1 + accepted, 1 + rejected
-    none = math.lgamma(b + left) - math.lgamma(b) + math.lgamma(a + b) - math.lgamma(a + b + left)
-    return 1 - math.exp(none)
+def chance_of_rate(accepted: int, rejected: int, rate: float) -> float:
+    """How probable it is that a pass rate is `rate` or more, after so many draws and with a uniform prior."""
+    n = accepted + rejected + 1
+    return sum(math.comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(accepted + 1))

@@ -68,7 +68,7 @@ class ReaderApproval:
             samples: answers of the reader.
             needed: share of them that must be right.
             sampling: of its answers; None: greedy, 256 tokens.
-            immediate: begin its answer with the verifier's cue ("The answer is").
+            immediate: close the thought, and begin its answer with the verifier's cue ("The answer is").
             right: whether its answer is right; None: the verifier of the problem's source, or the gold answer.
             template_kwargs: for the reader's chat template.
             name: in reports.
@@ -123,7 +123,7 @@ class ReaderApproval:
             return prompts.ClassmatePrompt(ids=None, outcome=outcome, text=""), True
         kept: KeptCot = keep(span, ids, tokenizer, self._keep)
         closed = prompts.closes(
-            for_all=prompts.should_close(kept, "auto"),
+            for_all=self._immediate or prompts.should_close(kept, "auto"),
             thinks=templates.traits(tokenizer, self._reader_markers).thinks,
             setting="auto",
         )

@@ -65,15 +65,16 @@ class RejectionSamplingConfig:
     """Makes one number of a solution's step scores."""
     adaptive: bool = True
     """Draw in rounds of 4 until enough different solutions are accepted."""
-    give_up_below: float = 0.02
-    """Adaptive sampling ends when it is less probable than this that what is left brings one accepted solution, with
-    the pass rate so far (a beta posterior)."""
+    hopeless_rate: float = 0.02
+    """Adaptive sampling gives a problem up when it is hardly probable (5 %) that its pass rate is this high, by the
+    beta posterior of what was drawn; with none accepted after 148 samples."""
     vote: Literal["majority", "weighted"] = "majority"
     """How an ensemble votes."""
     filters: tuple[str, ...] = FILTERS
     """What is kept out of the set for fine-tuning: `language` (mixed), `paragraphs` (over-long), `code` (blocks)."""
     most_of_one_difficulty: float = 0.5
-    """Largest share of the set for fine-tuning that problems of one difficulty may have; 1: any."""
+    """Largest share of the set for fine-tuning that solutions of one difficulty may have; 1: any. The best solution of
+    a problem always stays."""
     seed: int = 0
     """Of all draws."""
 
@@ -85,6 +86,7 @@ class RejectionSamplingConfig:
             "max_per_problem: write 1 or more": self.max_per_problem >= 1,
             "mmr_lambda: write a number between 0 and 1": 0 <= self.mmr_lambda <= 1,
             "dedup_threshold: write a number between 0 and 1": 0 <= self.dedup_threshold <= 1,
+            "hopeless_rate: write a rate between 0 and 1": 0 <= self.hopeless_rate < 1,
             "most_of_one_difficulty: write a share above 0": 0 < self.most_of_one_difficulty <= 1,
             f"prm_agg: write one of {', '.join(AGGREGATES)}": self.prm_agg in AGGREGATES,
             f"filters: write some of {', '.join(FILTERS)}": set(self.filters) <= set(FILTERS),

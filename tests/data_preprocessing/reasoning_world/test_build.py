@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import pyarrow.parquet as pq
 import pytest
@@ -93,6 +94,20 @@ def test_what_stands_is_kept_and_another_world_refused(built):
     assert again.manifest == built.manifest
     with pytest.raises(ConfigError, match="holds another world: choose another folder"):
         make_world(built.folder, dataclasses.replace(SHORT, seed=1))
+
+
+def test_the_command_builds_once_and_shares_readers(built, tmp_path, capsys):
+    readers = tmp_path / "readers"
+    for name in ("reader", "reader_other"):
+        shutil.copytree(built.model(name), readers / name)
+    arguments = [str(tmp_path / "world"), "--seed", "1", "--readers", str(readers), "--jobs", "1", "--short"]
+    command.main(arguments)
+    assert "reasoning world built" in capsys.readouterr().out
+    command.main(arguments)
+    assert "reasoning world found" in capsys.readouterr().out
+    mine, other = (json.loads((folder / "manifest.json").read_text()) for folder in (tmp_path / "world", built.folder))
+    same = {name for name in mine["keys"] if mine["keys"][name] == other["keys"][name]}
+    assert same == {"reader", "reader_other"}
 
 
 def test_another_folder_is_left_alone(tmp_path):

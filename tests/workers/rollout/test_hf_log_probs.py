@@ -135,6 +135,8 @@ def test_the_server_answers_as_upstreams_vllm_does(model_path: Path) -> None:
     part = asyncio.run(server.generate(ids, params | {"logprob_start_len": len(ids) - 2}, "b"))
     assert len(whole.extra_fields["prompt_logprobs"]) == len(ids), "one for each token, the first of which has none"
     assert len(part.extra_fields["prompt_logprobs"]) == 3
+    assert whole.extra_fields["prompt_ids"] == [[token] for token in [*ids[1:], 0]], "of which tokens it tells"
+    assert part.extra_fields["prompt_ids"] == [[token] for token in [*ids[-2:], 0]]
     expected = one_by_one(server.engine.model, ids, len(ids) - 2)
     for output in (whole, part):
         assert told_by(output, count=2).log_probs == pytest.approx(expected, abs=1e-5)

@@ -10,7 +10,7 @@ from verl.data_preprocessing.embedded_models import ModelSpec
 
 _BASE = ModelSpec(name="base", tokenizer="bpe", vocab_size=320, hidden_size=64, layers=3, steps=2400, batch_size=16)
 _STUDENT = ModelSpec(
-    name="student", tokenizer="bpe", vocab_size=320, hidden_size=64, layers=2, steps=1200, batch_size=16
+    name="student", tokenizer="bpe", vocab_size=320, hidden_size=64, layers=2, steps=1500, batch_size=16
 )
 _READERS = (
     ModelSpec(name="reader", tokenizer="bpe", vocab_size=300, hidden_size=64, layers=2, steps=1000, batch_size=16),
@@ -35,7 +35,7 @@ class Flaws:
     """At a step that is a trap (`lessons.trap`) it is done in the wrong way, always the same, with this share."""
     random_share: float
     """Share of the other solutions that have an error anywhere."""
-    kinds: tuple[tuple[str, float], ...] = (("copy", 0.15), ("arithmetic", 0.15), ("combining", 0.15), ("slip", 0.55))
+    kinds: tuple[tuple[str, float], ...] = (("copy", 0.05), ("arithmetic", 0.1), ("combining", 0.1), ("slip", 0.75))
     """Kinds of these errors and their weights."""
 
 
@@ -55,9 +55,9 @@ class ReasoningWorldSpec:
     """Held-out problems that models are measured on."""
     samples: int = 8
     """Solutions of each."""
-    base_flaws: Flaws = Flaws(trap_share=0.6, random_share=0.22)
+    base_flaws: Flaws = Flaws(trap_share=0.72, random_share=0.16)
     """Of the policy."""
-    student_flaws: Flaws = Flaws(trap_share=0.8, random_share=0.35)
+    student_flaws: Flaws = Flaws(trap_share=0.72, random_share=0.2)
     """Of the student."""
     short_share: float = 0.15
     """Share of all lessons, the first ones, on problems of one to three steps."""

@@ -1,1 +1,1 @@
-"""Supervised fine-tuning of a chat model on pairs of a problem and an answer, of rejection sampling and distillation."""
+"""Supervised fine-tuning of a chat model on pairs of a problem and an answer."""

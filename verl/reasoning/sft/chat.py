@@ -1,8 +1,8 @@
 """Pairs of a problem and an answer as the token ids that a chat model is trained on.
 
 One decision: prompt and answer are tokenised apart (`verl.teaching.chat_ids`), whichever trainer reads them, so that
-the ids in front of the first learnt token are those of generation, and all trainers learn the same tokens. A row that is
-too long is left out and counted, never cut.
+the ids in front of the first learnt token are those of generation, and all trainers learn the same tokens. A row that
+is too long is left out and counted, never cut.
 
     >>> tokenizer = chat_tokenizer("models/policy")
     >>> rows, left_out = encode_all(tokenizer, [("What is 3 + 4?", "3 + 4 = 7.")], max_length=512)

@@ -58,7 +58,7 @@ def fine_tune(model_path: str | Path, rows: Pairs, output_dir: str | Path, setti
 
 
 def told_of(folder: str | Path) -> dict[str, Any]:
-    """What is known of a fine-tuned model: `rows`, `left_out`, `steps`, `tokens`, `losses`; empty if it is not whole."""
+    """What is known of a fine-tuned model: `rows`, `left_out`, `steps`, `tokens`, `losses`; empty if not whole."""
     return _reads(Path(folder) / MARK)
 
 

@@ -17,7 +17,9 @@ from verl.reasoning.sft.chat import Row, chat_tokenizer, collate, encode_all
 from verl.reasoning.sft.settings import FineTuneSettings, precision_of
 
 
-def train(model_path: str, pairs: Sequence[tuple[str, str]], folder: Path, settings: FineTuneSettings) -> dict[str, Any]:
+def train(
+    model_path: str, pairs: Sequence[tuple[str, str]], folder: Path, settings: FineTuneSettings
+) -> dict[str, Any]:
     """Trains, or goes on at the last checkpoint in `folder`; writes model and tokenizer there; returns numbers."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -63,9 +65,7 @@ def newest_checkpoint(folder: Path) -> str | None:
     return max(found)[1] if found else None
 
 
-def _trainer(
-    model: Any, rows: Sequence[Row], pad_id: int, folder: Path, batch: int, settings: FineTuneSettings
-) -> Any:
+def _trainer(model: Any, rows: Sequence[Row], pad_id: int, folder: Path, batch: int, settings: FineTuneSettings) -> Any:
     from torch.utils.data import SequentialSampler
     from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments
 

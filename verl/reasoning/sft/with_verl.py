@@ -24,7 +24,9 @@ from verl.trainer.run.state import is_finished
 _DTYPES = {"fp32": ("fp32", "float32"), "bf16": ("bf16", "bfloat16")}
 
 
-def train(model_path: str, pairs: Sequence[tuple[str, str]], folder: Path, settings: FineTuneSettings) -> dict[str, Any]:
+def train(
+    model_path: str, pairs: Sequence[tuple[str, str]], folder: Path, settings: FineTuneSettings
+) -> dict[str, Any]:
     """Trains, or goes on with the run in `folder/run`; links model and tokenizer into `folder`; returns numbers."""
     tokenizer, run, file = chat_tokenizer(model_path), folder / "run", folder / "rows.parquet"
     rows, left_out = encode_all(tokenizer, pairs, max_length=settings.max_length)

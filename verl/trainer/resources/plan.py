@@ -60,8 +60,8 @@ def needed_ray_cpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfi
 
 
 def needed_gpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> int:
-    """GPUs of the trainer, of dedicated classmates and of on-policy distillation's teachers; on the CPU the logical ones
-    that Ray schedules ranks by."""
+    """GPUs of the trainer, of dedicated classmates and of teachers of on-policy distillation; on the CPU logical ones,
+    by which Ray schedules ranks."""
     return trainer_gpus(config) + dedicated_gpus(reward, config["trainer"]["device"]) + teacher_gpus(config)
 
 
@@ -217,7 +217,8 @@ def _memory_lines(config: DictConfig, reward: ClassmateRewardModelConfig, debug:
     )
     if needed <= free:
         return [line]
-    warning = "memory may not suffice; close other programs, take smaller models, fewer classmates or engine hf"
+    fewer = f"fewer {reward.reader_words.many}"
+    warning = f"memory may not suffice; close other programs, take smaller models, {fewer} or engine hf"
     return [line, f"warning: {warning}"]
 
 

@@ -83,6 +83,7 @@ class ClassmateClient:
                 one.model,
                 reward_config.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
                 timeout_s=one.request_timeout,
+                called=reward_config.readers_called,
             )
             for one in self._models.values()
             if resolved_engine(one) == "openai"

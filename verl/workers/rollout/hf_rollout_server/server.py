@@ -77,8 +77,8 @@ class HFServer:
     ) -> TokenOutput:
         """Generates tokens for a prompt; `stop_reason` is "completed" or "aborted", as with verl's other engines.
 
-        With `prompt_logprobs` it generates none, and `extra_fields` has `prompt_logprobs` and `prompt_ids` as upstream's
-        vLLM server writes them, from token `logprob_start_len` of the prompt on.
+        With `prompt_logprobs` it generates none, and `extra_fields` has `prompt_logprobs` and `prompt_ids` as
+        upstream's vLLM server writes them, from token `logprob_start_len` of the prompt on.
 
         Raises ValueError for images, videos, sounds, and for what `HFEngine.generate` and `SamplingParams` refuse.
         """

@@ -1,0 +1,1 @@
+"""From a teacher to a smaller student: on verified traces, on its probabilities, on the student's own texts."""
