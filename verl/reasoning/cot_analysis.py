@@ -52,8 +52,14 @@ BEHAVIOURS: Mapping[str, Callable[[str], bool]] = {
 }
 """What is done in it."""
 _MARKERS = (
-    *(lexicon.CONCLUDES, lexicon.JUSTIFIES, lexicon.PROGRESSES, lexicon.VERIFIES, lexicon.BACKTRACKS),
-    *(lexicon.SUBGOALS, lexicon.CASES, lexicon.ANALOGIES),
+    lexicon.CONCLUDES,
+    lexicon.JUSTIFIES,
+    lexicon.PROGRESSES,
+    lexicon.VERIFIES,
+    lexicon.BACKTRACKS,
+    lexicon.SUBGOALS,
+    lexicon.CASES,
+    lexicon.ANALOGIES,
 )
 
 

@@ -188,10 +188,7 @@ def evaluate(
     steps = step_scores(scorer, problems, solutions) if scorer is not None else None
     if steps is not None:
         chosen |= _by_steps(groups, steps, answers)
-    scores = [one.score for one in solutions if one.score is not None]
     known = {name: tuple(is_right(one) for one in group) for name, group in groups.items()}
-    rights = sum(right is True for group in known.values() for right in group)
-    tokens = sum(one.n_tokens for one in solutions)
     return EvalReport(
         stage=stage,
         model=backend.model,
@@ -204,16 +201,26 @@ def evaluate(
         maj_at_k=_share_of(votes),
         best_of_k=_share_of(chosen.get("best")),
         weighted_of_k=_share_of(chosen.get("weighted")),
-        avg_score=statistics.fmean(scores) if scores else None,
-        std_score=statistics.pstdev(scores) if scores else None,
-        avg_length=tokens / len(solutions) if solutions else None,
-        tokens_per_correct=tokens / rights if rights else None,
-        truncated=_mean([one.finish_reason == "length" for one in solutions]),
+        **_totals(solutions),
         reasoning=_reasoning(solutions, steps, threshold),
         diversity=_diversity(groups),
         right=known,
         chosen=chosen,
     )
+
+
+def _totals(solutions: Sequence[Solution]) -> dict[str, Any]:
+    """Scores, lengths and prices over all samples."""
+    scores = [one.score for one in solutions if one.score is not None]
+    rights = sum(is_right(one) is True for one in solutions)
+    tokens = sum(one.n_tokens for one in solutions)
+    return {
+        "avg_score": statistics.fmean(scores) if scores else None,
+        "std_score": statistics.pstdev(scores) if scores else None,
+        "avg_length": tokens / len(solutions) if solutions else None,
+        "tokens_per_correct": tokens / rights if rights else None,
+        "truncated": _mean([one.finish_reason == "length" for one in solutions]),
+    }
 
 
 def compared(report: EvalReport, other: EvalReport) -> Estimate | None:

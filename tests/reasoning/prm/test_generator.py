@@ -35,7 +35,14 @@ def test_rows_have_both_documented_forms() -> None:
     items = solved(12)
     data = generator(Oracle()).generate_prm_dataset(items)
     assert set(data[0]) >= {
-        *("problem", "context", "step", "label", "step_index", "total_steps", "is_correct", "perturbation_type")
+        "problem",
+        "context",
+        "step",
+        "label",
+        "step_index",
+        "total_steps",
+        "is_correct",
+        "perturbation_type",
     }
     assert set(data.solution_rows[0]) >= {"prompt", "completions", "labels", "sources", "problem_id"}
     assert [first_wrong(row["labels"]) for row in data.solution_rows] == [item["truth"] for item in items]
