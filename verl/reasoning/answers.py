@@ -19,10 +19,13 @@ from verl.reasoning.records import Problem
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier
 from verl.utils.reward_score.cot_monitor._boxed import last_boxed
 from verl.utils.reward_score.cot_monitor._math import same_answer
+from verl.utils.reward_score.cot_monitor.gsm8k import marked_answer
 
 THINK = CotMarkers(start="<think>", end="</think>")
 
 _MARKED = re.compile(r"(?:####|<answer>|\banswer\s*(?:is|:|=))[ \t:]*([^\n<]+)", re.IGNORECASE)
+
+_SENTENCE_END = re.compile(r"[.!](?=\s|$)")
 
 
 def same_text(one: str, other: str) -> bool:
@@ -95,8 +98,9 @@ def _verifier(problem: Problem) -> BaseVerifier | None:
 
 
 def _marked(output: str) -> str | None:
+    """The marked answer, a number where there is one (as in GSM8K); else in words, up to the end of its sentence."""
     boxed = last_boxed(output)
-    if boxed is not None:
-        return boxed
-    found = _MARKED.findall(output)
-    return found[-1].strip().rstrip(".!").strip(" *$") or None if found else None
+    found = boxed if boxed is not None else marked_answer(output)
+    if found is None and (words := _MARKED.findall(output)):
+        found = _SENTENCE_END.split(words[-1])[0].strip(" *$")
+    return found or None

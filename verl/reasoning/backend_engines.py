@@ -10,7 +10,7 @@ backend; they differ in how fast they are, and in nothing that a stage sees. A r
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 from omegaconf import OmegaConf
 
@@ -19,7 +19,7 @@ from verl.classmate.errors import ConfigError
 from verl.classmate.frozen import FrozenModel
 from verl.classmate.reply import Reply
 from verl.reasoning.blocking import await_here
-from verl.reasoning.token_backend import TokenBackend
+from verl.reasoning.token_backend import HowAsked, TokenBackend
 from verl.trainer.run.command_line import compose, prepare_overrides
 from verl.trainer.run.session import Needs, RaySession, open_ray
 from verl.trainer.run.start import read_run
@@ -56,10 +56,8 @@ class EngineBackend(TokenBackend):
         servers: str | None = None,
         at_once: int = 256,
         overrides: tuple[str, ...] = (),
-        system: str = "",
-        template_kwargs: Mapping[str, Any] | None = None,
-        chat_template: str | None = None,
         on_event: Callable[[str], None] = print,
+        **asked: Unpack[HowAsked],
     ) -> None:
         """Starts nothing.
 
@@ -77,17 +75,11 @@ class EngineBackend(TokenBackend):
             servers: with `openai`, the file that names servers (docs/hosting.md).
             at_once: requests that are under way.
             overrides: keys of a run's config, for instance `classmate_vllm_configs` or `ray_kwargs`.
-            system, template_kwargs, chat_template: as in `TokenBackend`.
             on_event: gets a line when an engine fails or comes back.
+            asked: `HowAsked`: system, template_kwargs, chat_template.
         """
-        super().__init__(
-            model,
-            system=system,
-            template_kwargs=template_kwargs,
-            chat_template=chat_template,
-            max_model_len=max_prompt_tokens + max_new_tokens + _ROOM_BETWEEN,
-            at_once=at_once,
-        )
+        context = max_prompt_tokens + max_new_tokens + _ROOM_BETWEEN
+        super().__init__(model, max_model_len=context, at_once=at_once, **asked)
         frozen = FrozenModel(
             name=f"{name}/0",
             label=name,
@@ -98,22 +90,12 @@ class EngineBackend(TokenBackend):
             tensor_parallel_size=tensor_parallel_size,
             gpu_memory_utilization=gpu_memory_utilization,
             dtype=dtype,
-            context=max_prompt_tokens + max_new_tokens + _ROOM_BETWEEN,
+            context=context,
             max_new_tokens=max_new_tokens,
             request_timeout=request_timeout,
         )
-        # On the CPU the embedded engine asks for no device.
-        alone = resolved_engine(frozen) == "vllm" or get_device_name() == "cuda"
-        self._frozen = dataclasses.replace(frozen, placement="dedicated") if alone else frozen
-        self._overrides = [
-            f"actor_rollout_ref.model.path={_quoted(model)}",
-            f"data.max_prompt_length={max_prompt_tokens}",
-            f"data.max_response_length={max_new_tokens}",
-            "data.train_files=[none.parquet]",
-            "data.val_files=[none.parquet]",
-            *([f"{_MAPPING}={_quoted(servers)}"] if servers else []),
-            *overrides,
-        ]
+        self._frozen = _placed(frozen)
+        self._overrides = _overrides(model, max_prompt_tokens, max_new_tokens, servers) + list(overrides)
         self._on_event = on_event
         self._client: ClassmateClient | None = None
         self._group: ClassmateGroup | None = None
@@ -161,7 +143,7 @@ class EngineBackend(TokenBackend):
         )
 
     def _composed(self) -> tuple[Any, RunConfig]:
-        config = compose(_CONFIG, prepare_overrides(list(self._overrides)))
+        config = compose(_CONFIG, prepare_overrides(self._overrides))
         assert config is not None, "there are no flags among the overrides"
         fill_in(config).refuse()
         config.trainer.device = "cuda" if get_device_name() == "cuda" else "cpu"
@@ -221,6 +203,24 @@ class VLLMBackend(EngineBackend):
     def __init__(self, model: str, **options: Any) -> None:
         """`options` as for `EngineBackend`."""
         super().__init__(model, engine="vllm", **options)
+
+
+def _placed(frozen: FrozenModel) -> FrozenModel:
+    """On devices of its own; on the CPU the embedded engine asks for none."""
+    alone = resolved_engine(frozen) == "vllm" or get_device_name() == "cuda"
+    return dataclasses.replace(frozen, placement="dedicated") if alone else frozen
+
+
+def _overrides(model: str, prompt: int, new: int, servers: str | None) -> list[str]:
+    """What a run's config must say of it; nothing is trained, so there are no files."""
+    return [
+        f"actor_rollout_ref.model.path={_quoted(model)}",
+        f"data.max_prompt_length={prompt}",
+        f"data.max_response_length={new}",
+        "data.train_files=[none.parquet]",
+        "data.val_files=[none.parquet]",
+        *([f"{_MAPPING}={_quoted(servers)}"] if servers else []),
+    ]
 
 
 def _quoted(text: str) -> str:

@@ -8,10 +8,9 @@ needs no model. A model object that somebody else holds is frozen only until `cl
 """
 
 import copy
-from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from uuid import uuid4
 
 import torch
@@ -19,7 +18,7 @@ import torch
 from verl.classmate.frozen import FrozenModel
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
-from verl.reasoning.token_backend import TokenBackend
+from verl.reasoning.token_backend import HowAsked, TokenBackend
 from verl.workers.model_revision import folder_revision, revision_of
 from verl.workers.rollout.hf_rollout_server.engine import EngineConfig, HFEngine
 from verl.workers.rollout.hf_rollout_server.sampling import SamplingParams
@@ -42,10 +41,8 @@ class HFBackend(TokenBackend):
         batch_tokens: int = 65536,
         deterministic: bool = False,
         trust_remote_code: bool = False,
-        system: str = "",
-        template_kwargs: Mapping[str, Any] | None = None,
-        chat_template: str | None = None,
         max_model_len: int | None = None,
+        **asked: Unpack[HowAsked],
     ) -> None:
         """Loads nothing.
 
@@ -59,7 +56,8 @@ class HFBackend(TokenBackend):
             deterministic: on a CPU, each text's numbers are bit for bit the same in any company, at some cost. Without
                 it rounding changes a token only where a draw falls on a boundary.
             trust_remote_code: run the Python code that comes with the model.
-            system, template_kwargs, chat_template, max_model_len: as in `TokenBackend`.
+            max_model_len: as in `TokenBackend`.
+            asked: `HowAsked`: system, template_kwargs, chat_template.
 
         Raises:
             ValueError: a model object without a tokenizer.
@@ -67,13 +65,8 @@ class HFBackend(TokenBackend):
         named = isinstance(model, (str, Path))
         if not named and tokenizer is None:
             raise ValueError("a model object has no tokenizer with it; write HFBackend(model, tokenizer)")
-        super().__init__(
-            str(model) if named else str(getattr(model, "name_or_path", "") or type(model).__name__),
-            system=system,
-            template_kwargs=template_kwargs,
-            chat_template=chat_template,
-            max_model_len=max_model_len,
-        )
+        called = str(model) if named else str(getattr(model, "name_or_path", "") or type(model).__name__)
+        super().__init__(called, max_model_len=max_model_len, **asked)
         self._given: Any = None if named else model
         self._given_tokenizer = tokenizer
         self._remote_code = trust_remote_code

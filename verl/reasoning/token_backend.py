@@ -14,7 +14,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from tqdm import tqdm
 
@@ -43,6 +43,17 @@ _BAR_FROM = 64
 """Completions from which on a call shows its progress."""
 
 
+class HowAsked(TypedDict, total=False):
+    """How every prompt of a backend is made."""
+
+    system: str
+    """A system turn in front of every prompt; "": none."""
+    template_kwargs: Mapping[str, Any]
+    """For the chat template, for instance `{"enable_thinking": True}`."""
+    chat_template: str
+    """In place of the tokenizer's own, for instance `PLAIN_CHAT`."""
+
+
 class TokenBackend(ABC):
     """A backend that has a tokenizer and an engine which takes token ids."""
 
@@ -50,26 +61,22 @@ class TokenBackend(ABC):
         self,
         model: str,
         *,
-        system: str = "",
-        template_kwargs: Mapping[str, Any] | None = None,
-        chat_template: str | None = None,
         max_model_len: int | None = None,
         at_once: int = 4096,
+        **asked: Unpack[HowAsked],
     ) -> None:
         """Starts nothing.
 
         Args:
             model: path or hub name.
-            system: a system turn in front of every prompt; "": none.
-            template_kwargs: for the chat template, for instance `{"enable_thinking": True}`.
-            chat_template: in place of the tokenizer's own, for instance `PLAIN_CHAT`.
             max_model_len: most tokens of prompt, prefix and completion; None: the model's own limit.
             at_once: requests that are under way; more wait here, where their time does not run.
+            asked: `HowAsked`.
         """
         self._model = model
-        self._system = system
-        self._template_kwargs = dict(template_kwargs or {})
-        self._chat_template = chat_template
+        self._system = asked.get("system", "")
+        self._template_kwargs = dict(asked.get("template_kwargs", {}))
+        self._chat_template = asked.get("chat_template")
         self._max_model_len = max_model_len
         self._at_once = at_once
         self._loaded_tokenizer: Any = None
