@@ -196,3 +196,21 @@ def test_all_rows_of_a_problem_are_on_one_side() -> None:
     assert split_by_problem(rows[::-1], 0.2)[1] == [row for row in rows[::-1] if row in held]
     with pytest.raises(ValueError, match="give val_data"):
         split_by_problem(rows[:1], 0.5)
+
+
+@pytest.mark.guards("mixed units")
+def test_training_and_scoring_cut_alike() -> None:
+    """Lengths of steps are in words everywhere: a solution has the same steps as a row and when it is scored."""
+    from verl.reasoning.prm.evaluator import ProcessRewardEvaluator
+
+    text = "Yes.\n3 + 4 = 7 apples are there now.\n" + " ".join(["word"] * 30) + ".\n" + "So we have 7."
+    options: dict[str, Any] = {"min_step_length": 4, "max_step_length": 20}
+    data = generator(None, label_mode="perturb", **options).generate_prm_dataset(
+        [{"problem": "Sum: 3, 4?", "solution": text, "correct": True}]
+    )
+    scored = ProcessRewardEvaluator(RuleJudge(), min_step_words=4, max_step_words=20)
+    natural = next(row for row in data.solutions if not row.perturbation_type)
+    assert natural.completions == tuple(
+        detail["step_text"] for detail in scored.evaluate_solution("Sum: 3, 4?", text)["step_details"]
+    )
+    assert natural.completions[0].startswith("Yes.\n3 + 4"), "three letters would be a step, one word is none"

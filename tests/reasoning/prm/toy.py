@@ -8,7 +8,7 @@ from verl.data_preprocessing.embedded_models import ModelSpec, new_model
 from verl.data_preprocessing.embedded_tokenizers import train_tokenizer
 from verl.reasoning.prm.rows import LabelledSolution
 
-LARGEST = 3
+LARGEST = 2
 
 
 def toy_row(rng: random.Random, number: int, share_wrong: float = 0.5) -> LabelledSolution:

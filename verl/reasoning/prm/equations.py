@@ -22,6 +22,23 @@ _PRIMES = (Fraction(7919, 13), Fraction(-104729, 17), Fraction(1299709, 19))
 _SCALES = {"dozen", "dozens", "hundred", "thousand", "million", "billion", "half", "quarter", "pair", "pairs", "mod"}
 _BEFORE = {"and", "so", "or", "then", "that", "but", "because", "since", "thus", "hence", "therefore", ",", ";", "."}
 """Behind these a side begins that is complete."""
+_NO_UNITS = _BEFORE | {
+    "of",
+    "is",
+    "are",
+    "was",
+    "to",
+    "in",
+    "on",
+    "at",
+    "for",
+    "from",
+    "by",
+    "if",
+    "when",
+    "with",
+    "has",
+}
 _HOLDS = {
     "<": lambda a, b: a < b,
     ">": lambda a, b: a > b,
@@ -185,7 +202,7 @@ def _strip(tokens: Sequence[Token], *, from_end: bool) -> tuple[list[Token], fro
 def _is_unit(tokens: Sequence[Token], place: int) -> bool:
     """A word of two letters and more right behind a number, or behind the `/` of another unit."""
     token = tokens[place]
-    if len(token.text) < 2 or not place or token.text == "of":
+    if len(token.text) < 2 or not place or token.text.lower() in _NO_UNITS:
         return False
     before = tokens[place - 1]
     return before.kind == "number" or before.text in (")", "%") or (before.text == "/" and _per_unit(tokens, place - 1))
