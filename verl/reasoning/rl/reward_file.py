@@ -7,6 +7,7 @@ and only by the process of the user itself. The file holds the hash of what it r
 """
 
 import hashlib
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from ray import cloudpickle
 
+from verl.reasoning.manifest import config_hash
 from verl.trainer.run.state import write_atomically
 
 NAME, PICKLE = "reward_fn.py", "reward_fn.pkl"
@@ -69,3 +71,14 @@ def write_reward(reward: Callable[..., Any], folder: Path, *, timeout_s: float) 
     text = _TEXT.format(paths=paths, pickle=PICKLE, digest=hashlib.sha256(pickled).hexdigest(), timeout=timeout_s)
     write_atomically(folder / NAME, text)
     return folder / NAME
+
+
+def identity(reward: Callable[..., Any]) -> list[str]:
+    """Which reward it is: hashes of its code, and of what it has taken from where it was written (closure, defaults).
+
+    What the functions that it calls do is not looked at.
+    """
+    function = inspect.unwrap(reward)
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    taken = [cells, getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)]
+    return [config_hash(reward), hashlib.sha256(cloudpickle.dumps(taken)).hexdigest()]

@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from verl.reasoning.manifest import config_hash
 from verl.reasoning.records import Problem, as_problems
 from verl.reasoning.rewards import as_reward
 from verl.reasoning.rl import history, running
 from verl.reasoning.rl.config import PureRLConfig
 from verl.reasoning.rl.overrides import InputFiles, overrides
-from verl.reasoning.rl.reward_file import write_reward
+from verl.reasoning.rl.reward_file import identity, write_reward
 from verl.reasoning.rl.rows import write_rows
 from verl.reasoning.rl.trajectories import Sampler, advantages_of
 from verl.trainer.run.checkpoints import step_folders
@@ -114,7 +113,7 @@ class PureRLTrainer:
         """The run's own: that of an earlier start of the same training, or a new one."""
         told = dataclasses.asdict(config) | {"output_dir": "", "resume": True, "log_interval": 0}
         of = [dataclasses.asdict(one) for one in (*problems, *validation)]
-        content = [told, of, len(problems), iterations, config_hash(self.reward_fn), self._prompt_template]
+        content = [told, of, len(problems), iterations, identity(self.reward_fn), self._prompt_template]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:10]
         folder = Path(config.output_dir).expanduser().absolute() / f"{self.name}-{digest}"
         if config.resume or not folder.exists():
