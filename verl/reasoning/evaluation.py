@@ -55,6 +55,10 @@ class EvalSettings:
             temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens, seed=self.seed
         )
 
+    def greedy_sampling(self) -> SamplingParams:
+        """Of the greedy solution."""
+        return dataclasses.replace(self.sampling(), temperature=0.0, top_p=1.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvalReport:
@@ -172,19 +176,17 @@ def evaluate(
         ValueError: there are no problems.
     """
     if not problems:
-        raise ValueError("no problems to evaluate on; give some, with answers")
+        raise ValueError("no problems to evaluate on; give some")
     answers = answers or Answers()
     solutions, lost = draw(backend, problems, reward, n=settings.k, sampling=settings.sampling(), answers=answers)
     groups: dict[str, list[Solution]] = {one.id: [] for one in problems}
     for one in solutions:
         groups[one.problem_id].append(one)
-    chosen: dict[str, dict[str, bool | None]] = {}
-    if settings.greedy:
-        greedy = dataclasses.replace(settings.sampling(), temperature=0.0, top_p=1.0)
-        one_each, _ = draw(backend, problems, reward, n=1, sampling=greedy, answers=answers)
-        chosen["greedy"] = {one.problem_id: is_right(one) for one in one_each}
     votes = {name: _majority(group, answers) for name, group in groups.items()}
-    chosen["majority"] = votes
+    chosen: dict[str, dict[str, bool | None]] = {"majority": votes}
+    if settings.greedy:
+        one_each, _ = draw(backend, problems, reward, n=1, sampling=settings.greedy_sampling(), answers=answers)
+        chosen["greedy"] = {one.problem_id: is_right(one) for one in one_each}
     steps = step_scores(scorer, problems, solutions) if scorer is not None else None
     if steps is not None:
         chosen |= _by_steps(groups, steps, answers)

@@ -176,8 +176,15 @@ EVALUATOR = ProcessRewardEvaluator(
 def test_a_result_has_the_documented_keys() -> None:
     result = EVALUATOR.evaluate_solution("p", "".join(STEPS))
     assert set(result) == {
-        *("overall_score", "step_scores", "step_details", "weakest_step", "strongest_step", "num_steps"),
-        *("first_error", "aggregates", "truncated"),
+        "overall_score",
+        "step_scores",
+        "step_details",
+        "weakest_step",
+        "strongest_step",
+        "num_steps",
+        "first_error",
+        "aggregates",
+        "truncated",
     }
     assert result["step_scores"] == [0.9, 0.3, 0.1]
     assert (result["overall_score"], result["first_error"], result["num_steps"]) == (0.1, 1, 3)

@@ -21,9 +21,18 @@ from verl.reasoning.prm.step_trainer import class_weights, step_loss, training_i
 from verl.reasoning.prm.trainer import PRMTrainer
 
 TRL_LOSSES = [
-    *(1.0039167404174805, 0.740563154220581, 0.42222729325294495, 0.24807466566562653, 0.12793633341789246),
-    *(0.04082483798265457, 0.020455243065953255, 0.016387566924095154, 0.013799641281366348, 0.011835000477731228),
-    *(0.010279348120093346, 0.00902405846863985),
+    1.0039167404174805,
+    0.740563154220581,
+    0.42222729325294495,
+    0.24807466566562653,
+    0.12793633341789246,
+    0.04082483798265457,
+    0.020455243065953255,
+    0.016387566924095154,
+    0.013799641281366348,
+    0.011835000477731228,
+    0.010279348120093346,
+    0.00902405846863985,
 ]
 """Of TRL 1.12.0 with torch 2.13.0 on a CPU: `python scripts/bench/prm_parity.py`."""
 
@@ -198,8 +207,18 @@ class TestRuns:
     def test_numbers_of_an_evaluation(self, tmp_path: Path) -> None:
         trainer, told = trained(tmp_path, toy_rows(16))
         assert set(told["metrics"]) >= {
-            *("avg_correct_score", "avg_incorrect_score", "score_gap", "discrimination_accuracy", "auroc", "ap", "ece"),
-            *("brier", "f1_neg", "first_error_acc", "processbench_f1", "min_at_last_share"),
+            "avg_correct_score",
+            "avg_incorrect_score",
+            "score_gap",
+            "discrimination_accuracy",
+            "auroc",
+            "ap",
+            "ece",
+            "brier",
+            "f1_neg",
+            "first_error_acc",
+            "processbench_f1",
+            "min_at_last_share",
         }
         rows = [row.as_row() for row in toy_rows(10, 5)]
         assert trainer.evaluate(rows)["n_solutions"] == 10
