@@ -29,6 +29,12 @@ CLAIMS = {
     r"python -m verl\.data_preprocessing\.reasoning_world .*": [
         "tests/data_preprocessing/reasoning_world/test_build.py::test_the_command_builds_once_and_shares_readers"
     ],
+    r"python -m verl\.reasoning\.run config=embedded|python examples/full_pipeline\.py": [
+        "tests/reasoning/test_reasoning_page.py::test_all_stages_run_in_small"
+    ],
+    r"python -m verl\.reasoning\.run config=pipeline\.yaml .*": [
+        "tests/reasoning/test_reasoning_page.py::test_options_are_read_from_file_and_line"
+    ],
     r"python -m verl\.data_preprocessing\.teaching_world .*": [
         "tests/data_preprocessing/teaching_world/test_build.py::test_seeds_share_students_and_nothing_else"
     ],

@@ -6,6 +6,7 @@ take minutes on two cores.
 'outputs/reasoning/world/models/base'
 """
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def embedded(output_dir: Path, given: dict[str, Any]) -> tuple[dict[str, Any], t
     if size not in _SIZES:
         raise ConfigError(f"world_size={size} is not possible; write one of: {', '.join(_SIZES)}")
     spec = ReasoningWorldSpec(seed=seed)
-    world = make_world(folder, spec.short() if size == "short" else spec)
+    world = make_world(folder, _short(spec) if size == "short" else spec)
     problems = read_jsonl(world.file(PROBLEMS), Problem), read_jsonl(world.file(PROBLEMS_VAL), Problem)
     models = {"base_model_name": str(world.model("base")), "student_model_name": str(world.model("student"))}
     return {**models, "output_dir": str(output_dir), **_settings(_SIZES[size])}, problems
@@ -47,6 +48,12 @@ def embedded(output_dir: Path, given: dict[str, Any]) -> tuple[dict[str, Any], t
 
 _SIZES: Mapping[str, int] = {"full": 1, "short": 0}
 """Whether models are trained for as long as it takes them to learn."""
+
+
+def _short(spec: ReasoningWorldSpec) -> ReasoningWorldSpec:
+    """A few problems, and a policy that was taught just long enough to solve some of them."""
+    base, student = (dataclasses.replace(one, steps=steps) for one, steps in ((spec.base, 900), (spec.student, 300)))
+    return dataclasses.replace(spec.short(), train_rows=64, val_rows=16, measured=16, base=base, student=student)
 
 
 def _settings(full: int) -> dict[str, Any]:
