@@ -1,5 +1,8 @@
 """Settings with which RL in a reasoning world takes minutes on two cores.
 
+With `debug=true`, one process, 40 steps took 85 s of CPU time and raised the accuracy from about 0.4 to 0.68 and 0.74
+(two seeds of the run). With twice the learning rate the policy learnt nothing (one seed).
+
 subprocess.run(["python", "-m", "verl.trainer.qwen_main_ppo", *overrides(folder)])      # without classmates
 
 With classmates: `verl.trainer.classmate_cot_main_ppo`, and the folders of the readers in
