@@ -22,8 +22,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("models")
     teacher = save_model(folder / "teacher", sums_tokenizer(), seed=5, hidden=64)
     model: Any = AutoModelForCausalLM.from_pretrained(teacher)
-    # Which are its output weights as well; what it reads is normalised.
-    model.get_input_embeddings().weight.data *= 6
+    # Which are its output weights as well; what it reads is normalised. Much more, and verl's clamp of the loss at 10
+    # would leave no gradient.
+    model.get_input_embeddings().weight.data *= 2.5
     model.save_pretrained(teacher)
     return {
         "teacher_model_name": str(teacher),

@@ -75,27 +75,18 @@ def learn(
     Raises:
         ConfigError: the folder holds something else, or `mode="logit"` with another vocabulary.
     """
-    said = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("output_dir", "device")}
-    texts = [dataclasses.astuple(one) for one in traces]
-    made_from = {"config": said, "stages": stages, "teacher": revision, "traces": _digest(texts)}
-    mark = folder / MARK
-    if mark.exists():
-        known: dict[str, Any] = json.loads(mark.read_text())
-        if known.pop("made_from") == made_from:
-            return known
+    made_from = _made_from(config, traces, stages, revision)
+    if (known := _whole(folder / MARK, made_from)) is not None:
+        return known
     _claim(folder, made_from)
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     tokenizer = chat_tokenizer(config.student)
-    encoded = [(one, encode(tokenizer, one.problem, one.text)) for one in traces]
-    kept = [(one, row) for one, row in encoded if len(row.ids) <= config.max_length]
-    if not kept:
-        raise ValueError(f"max_length={config.max_length}: all {len(encoded)} traces are longer; raise it")
-    rows = [row for _, row in kept]
+    kept, rows = _encoded(tokenizer, traces, config.max_length)
     course = Course(
-        problems_of_rows=[one.problem_id for one, _ in kept],
+        problems_of_rows=[one.problem_id for one in kept],
         stages=stages,
         budget=config.num_epochs * sum(row.learnt for row in rows),
         replay_ratio=config.replay_ratio,
@@ -104,21 +95,20 @@ def learn(
     model: Any = AutoModelForCausalLM.from_pretrained(config.student, dtype="float32")
     loss = _loss(config, tokenizer, rows, int(model.get_output_embeddings().weight.shape[0]), folder, revision)
     learner = Learner(model, pad_id=tokenizer.pad_token_id, settings=_settings(config, course.budget), loss=loss)
-    asked = hooks(tokenizer, [one for one, _ in kept])
-    progress = follow(learner, course, rows, asked, _plan(config, title), folder / CHECKPOINT)
+    progress = follow(learner, course, rows, hooks(tokenizer, kept), _plan(config, title), folder / CHECKPOINT)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     told = {
         "model": str(folder),
         "rows": len(rows),
-        "left_out": len(encoded) - len(rows),
+        "left_out": len(traces) - len(rows),
         "tokens": learner.tokens,
         "budget": course.budget,
         "steps": learner.steps,
         "stages": progress.stages,
         "history": progress.history,
     }
-    write_atomically(mark, json.dumps({**told, "made_from": made_from}))
+    write_atomically(folder / MARK, json.dumps({**told, "made_from": made_from}))
     (folder / CHECKPOINT).unlink(missing_ok=True)
     return told
 
@@ -241,6 +231,33 @@ def _plan(config: DistillationConfig, title: str) -> Plan:
         save_every=config.save_every,
         title=title,
     )
+
+
+def _encoded(tokenizer: Any, traces: Sequence[Trace], max_length: int) -> tuple[list[Trace], list[Row]]:
+    """The traces that are short enough, and their tokens.
+
+    Raises:
+        ValueError: none is.
+    """
+    rows = [encode(tokenizer, one.problem, one.text) for one in traces]
+    kept = [(one, row) for one, row in zip(traces, rows, strict=True) if len(row.ids) <= max_length]
+    if not kept:
+        raise ValueError(f"max_length={max_length}: all {len(rows)} traces are longer; raise it")
+    return [one for one, _ in kept], [row for _, row in kept]
+
+
+def _made_from(config: DistillationConfig, traces: Sequence[Trace], stages: int, revision: str) -> dict[str, Any]:
+    said = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("output_dir", "device")}
+    texts = [dataclasses.astuple(one) for one in traces]
+    return {"config": said, "stages": stages, "teacher": revision, "traces": _digest(texts)}
+
+
+def _whole(mark: Path, made_from: dict[str, Any]) -> dict[str, Any] | None:
+    """What is known of a student that was made from the same; None if there is none."""
+    if not mark.exists():
+        return None
+    known: dict[str, Any] = json.loads(mark.read_text())
+    return known if known.pop("made_from") == made_from else None
 
 
 def _claim(folder: Path, made_from: dict[str, Any]) -> None:

@@ -78,13 +78,6 @@ def _trainer(model: Any, rows: Sequence[Row], pad_id: int, folder: Path, batch: 
         def get_decay_parameter_names(self, model: Any) -> list[str]:
             return [name for name, _ in model.named_parameters()]
 
-    class Bar(ProgressCallback):
-        """Shows the loss in the bar instead of a line a step."""
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
-            if self.training_bar is not None and "loss" in (logs or {}):
-                self.training_bar.set_postfix(loss=f"{float(logs['loss']):.3f}")
-
     micro = max(size for size in range(1, min(settings.micro_batch_size, batch) + 1) if batch % size == 0)
     steps, precision = len(rows) // batch, precision_of(settings.precision, settings.on())
     arguments = TrainingArguments(
@@ -124,5 +117,18 @@ def _trainer(model: Any, rows: Sequence[Row], pad_id: int, folder: Path, batch: 
     )
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(Bar)
+    trainer.add_callback(_bar())
     return trainer
+
+
+def _bar() -> Any:
+    from transformers import ProgressCallback
+
+    class Bar(ProgressCallback):
+        """Shows the loss in the bar instead of a line a step."""
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
+            if self.training_bar is not None and "loss" in (logs or {}):
+                self.training_bar.set_postfix(loss=f"{float(logs['loss']):.3f}")
+
+    return Bar
