@@ -1,4 +1,9 @@
-"""Settings of the samplers, with the names of the original document (specs/pipeline.md, 3.3)."""
+"""Settings of the samplers, with the names of the original document.
+
+One decision: what cannot be is refused here, in one line, before a model is loaded.
+
+    >>> RejectionSamplingConfig(num_samples=16, min_score_threshold=0.7, diversity_bonus=0.1)
+"""
 
 from dataclasses import dataclass
 from typing import Literal
