@@ -26,6 +26,9 @@ CLAIMS = {
     r"python -m verl\.data_preprocessing\.teaching_rows .*": [
         "tests/data_preprocessing/test_teaching_rows.py::test_real_rows_become_all_kinds"
     ],
+    r"python -m verl\.data_preprocessing\.reasoning_world .*": [
+        "tests/data_preprocessing/reasoning_world/test_build.py::test_the_command_builds_once_and_shares_readers"
+    ],
     r"python -m verl\.data_preprocessing\.teaching_world .*": [
         "tests/data_preprocessing/teaching_world/test_build.py::test_seeds_share_students_and_nothing_else"
     ],
@@ -36,6 +39,10 @@ CLAIMS = {
     r"python -m verl\.evaluation\.teaching_study .*": [
         "tests/e2e/test_teaching_study.py::test_the_short_form_ends_with_results",
         "tests/evaluation/teaching_study/test_report.py::test_a_page_says_what_the_files_say",
+    ],
+    r"python -m verl\.evaluation\.rival_study .*": [
+        "tests/e2e/test_rival_study.py::test_the_short_form_ends_with_results",
+        "tests/evaluation/rival_study/test_report.py::test_a_page_says_what_the_files_say",
     ],
     r"python -m verl\.evaluation\.student_set .*": [
         "tests/evaluation/test_student_set.py::test_upstreams_dataset_reads_it_whole"

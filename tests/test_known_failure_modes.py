@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 
 from tests.classmate.rows import asked, read_row
 from tests.classmate.toy_tokenizers import byte_bpe, text_bpe
+from tests.failure_modes import FAILURE_MODES
 from verl.classmate import algorithm_config
 from verl.classmate import config as typed_config
 from verl.classmate.algorithm_config import AdvantageConfig
@@ -38,110 +39,6 @@ THINK = CotMarkers(start="<think>", end="</think>")
 LOGIT = RewardScale(direction="maximize", low=None, high=None, threshold=0.25)
 BINARY = RewardScale()
 
-FAILURE_MODES = (
-    "classmate term without gradient",
-    "CoT mask zeroing all other tokens",
-    "statistics per micro-batch",
-    "two scales in one sequence",
-    "weight or condition ignored",
-    "undocumented default estimator",
-    "correctness by sign on 1-10 scores",
-    "sign flip rewarding an invalid score",
-    "failed judge averaged as 0 or -1",
-    "empty text scored",
-    "unfinished CoT closed and rewarded",
-    "row sums for means",
-    "response_mask overwritten before metrics",
-    "crash on an empty CoT",
-    "same seed for every step and row",
-    "validation settings ignored",
-    "baseline and classmate validation curves on different quantities",
-    "fixed 0.8 memory for each of M engines",
-    "broad except hiding generation errors",
-    "markers counted as output",
-    "only the first sample read",
-    "context and new-token budget in one key",
-    "undefined variable with consistency off",
-    "one padded forward for everything",
-    "REMAX and async paths unpacking wrong tuples",
-    "exactly one classmate asserted",
-    "unpickled requests",
-    "guard only inside the child",
-    "blocking async routes",
-    "derangement of one",
-    "unshuffled head splits",
-    "--seed unused or crashing",
-    "silent reuse",
-    "unseeded hold-out",
-    "order-dependent RNG",
-    "hint naming a missing option",
-    "substring verifier dispatch",
-    "numbers in prose or a lone A parsed as answers",
-    "valid zeros dropped from binary metrics",
-    "hard-coded hosts, paths and organisations",
-    "logit 0 read as missing",
-    "options dropped",
-    "quadratic scans",
-    "config strings evaluated",
-    "breakpoints and bare excepts",
-    "verifier called again after it failed",
-    # Of teachers: who reads what, and whose weights it is.
-    "bare question as the prompt of what the teacher's template gave",
-    "rollouts from initial weights for the whole run",
-    "teacher prompts sent to student servers",
-    "teacher weights broadcast to students",
-    "probe and baseline resampled per rollout",
-    "SFT format unlike RL format",
-    "prompts without chat template, or templated twice",
-    "student text decoded with the teacher's tokenizer",
-    # Of teachers: what it is worth.
-    "degradation worth 0 with a dead multiplier",
-    "missing tag forwarding private analysis",
-    "substring match, which an empty answer passes",
-    "list shorter than the batch",
-    "efficiency on extracted answers",
-    "NaN replaced with the wrong sign",
-    "judge given the teacher's text as the student's answer",
-    "rank-local metrics",
-    "a documented metric that does not exist",
-    "reward parameters unused",
-    "templates and extractor disagreeing on tags",
-    # Of teachers: answers.
-    "box cut at the first brace",
-    "answers rounded to two decimals",
-    "thousands, fractions and percent not normalised",
-    "a pattern copied from one test item",
-    # Of teachers: log-likelihoods.
-    "empty mask reduced to the largest float",
-    "retry rebuilt from regex-escaped tags",
-    "tokens that do not match end the run",
-    "log-softmax in bfloat16",
-    "dense log-probs of a whole sequence",
-    "quadratic search for token lists",
-    # Of teachers: data.
-    "documented column not the one read",
-    "missing tag as IndexError",
-    "unknown format silently custom",
-    "delimiter inside data",
-    # Of teachers: configs and launch.
-    "dead keys",
-    "_target_ in the wrong module",
-    "None template crash",
-    "a local import shadowing a module",
-    "evaluation raising",
-    "set for dict in an update",
-    "server generation not implemented in the shipped mode",
-    "killing every process on the GPUs",
-    "editing the run YAML",
-    "fixed 120 s readiness",
-    "version strings compared as text",
-    "blocking call in an async endpoint",
-    "unauthenticated wildcard bind",
-    "one server meaning zero students",
-    "documentation swapping the two GPU numbers",
-    "evaluation without student or baseline",
-)
-"""What went wrong, by the names under which `@pytest.mark.guards(...)` stands on tests."""
 
 ACCEPTANCE = {
     "T1": "prompt ids are the ids sent, and recomputed log-probs those of the rollout",

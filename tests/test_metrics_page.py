@@ -10,6 +10,7 @@ from tests.classmate.rows import record
 from tests.classmate.scored_rows import ALONE, numbers, views_numbers
 from tests.metrics_page import OURS, VERLS, names_like, unnamed
 from tests.trainer.ppo.advantage.worked_example import inputs, run
+from tests.trainer.ppo.scheduled_trainer import trainer_with
 from verl.classmate.judgement import Judgement
 from verl.classmate.metrics import (
     METRICS,
@@ -114,8 +115,15 @@ def teaching_names() -> set[str]:
     return {name for name in names if "/student/" not in name} | {"rcl/unsolved_groups"}
 
 
+def scheduled_names() -> set[str]:
+    metrics: dict[str, float] = {}
+    trainer_with().after(1, metrics)
+    return {*metrics, "actor/loss_temperature", "actor/loss_entropy_coeff"}
+
+
 MADE = sorted(
-    {*row_names(), *teaching_names(), *advantage_names(), *judge_names(), *length_names(), *validation_names(), *FIXED}
+    {*scheduled_names(), *row_names(), *teaching_names(), *advantage_names(), *judge_names(), *length_names()}
+    | {*validation_names(), *FIXED}
 )
 
 

@@ -32,7 +32,10 @@ def test_advantage_config_takes_both_nodes() -> None:
             {"adv_estimator": "ppo"},
             "algorithm.adv_estimator: 'ppo' is not possible; write one of: gdpo_classmate, gdpo_wo_bn, grpo_main",
         ),
-        ({"use_kl_in_reward": True}, "write False and actor_rollout_ref.actor.use_kl_loss=True"),
+        (
+            {"use_kl_in_reward": True},
+            "write False and actor_rollout_ref.actor.use_kl_loss=True, or algorithm.adv_estimator=grpo or gae",
+        ),
         ({"gdpo_batch_norm": "batch"}, "write one of: sequence, token, none"),
     ],
 )

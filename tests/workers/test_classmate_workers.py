@@ -260,7 +260,7 @@ def test_replicas_share_requests_and_stand_in_for_each_other(start: Start) -> No
     running.kill(replica=1)
     running.group.heal()
     assert running.group.excluded == frozenset()
-    assert "1 of its classmate's engines go on" in running.events[-1]
+    assert "1 of its engines go on" in running.events[-1]
     assert are_those_of_their_seeds(running.ask(seeds=seeds))
     running.kill(replica=0)
     running.group.heal()

@@ -66,13 +66,15 @@ class AlgorithmConfig:
     where exactly one optimizer step follows, which computes them itself, unless a correction needs them earlier. always
     keeps the pass, and with it verl's metrics `rollout_corr/*`."""
     use_kl_in_reward: bool = False
-    """KL in the reward is not supported; use actor_rollout_ref.actor.use_kl_loss."""
+    """Baselines with gae, grpo, rloo or reinforce_plus_plus: the KL to the reference costs each token of its reward,
+    with the coefficient of algorithm.kl_ctrl. Elsewhere use actor_rollout_ref.actor.use_kl_loss."""
 
     def __post_init__(self) -> None:
+        taking = [name for name, one in ESTIMATORS.items() if one.takes_cost]
         require(
-            not self.use_kl_in_reward,
-            "algorithm.use_kl_in_reward: not supported with classmates; write False and "
-            "actor_rollout_ref.actor.use_kl_loss=True",
+            not self.use_kl_in_reward or self.adv_estimator in taking,
+            f"algorithm.use_kl_in_reward: not possible with {self.adv_estimator}; write False and "
+            f"actor_rollout_ref.actor.use_kl_loss=True, or algorithm.adv_estimator={' or '.join(taking)}",
         )
 
 
@@ -90,6 +92,8 @@ class AdvantageConfig:
     """Group normalisation of gdpo_classmate and gdpo_wo_bn."""
     singleton_group: Literal["zero", "raw"] = AlgorithmConfig.singleton_group
     """Groups with fewer than 2 valid rows."""
+    use_kl_in_reward: bool = AlgorithmConfig.use_kl_in_reward
+    """Whether the KL to the reference is a cost of each token."""
     constant_group: Literal["zero", "raw"] = AlgorithmConfig.constant_group
     """Groups of equal rewards under upstream's estimators."""
     classmate_reward_weight: float = ClassmateCotRewardConfig.classmate_reward_weight

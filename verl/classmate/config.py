@@ -133,12 +133,18 @@ class RunConfig:
         reward = from_mapping(plain["reward_model"], require_classmates=trainer_name == "classmate_cot")
         algorithm = algorithm_from_mapping(plain["algorithm"])
         advantage = check_training(plain, reward, algorithm)
+        mode = trainer_name or plain["trainer"]["v1"]["trainer_mode"]
+        require(
+            not algorithm.use_kl_in_reward or mode == "baseline",
+            "algorithm.use_kl_in_reward: not supported with classmates; write False and "
+            "actor_rollout_ref.actor.use_kl_loss=True",
+        )
         trainer, data, policy = plain["trainer"], plain["data"], plain["actor_rollout_ref"]
         return cls(
             reward=reward,
             algorithm=algorithm,
             advantage=advantage,
-            trainer_name=trainer_name or trainer["v1"]["trainer_mode"],
+            trainer_name=mode,
             folder=None if trainer["default_local_dir"] is None else Path(trainer["default_local_dir"]),
             device=trainer["device"],
             deterministic=bool(trainer["deterministic"]),
@@ -206,7 +212,7 @@ def from_mapping(mapping: Mapping[str, Any], *, require_classmates: bool = True)
     config = parse(ClassmateRewardModelConfig, mapping, "reward_model", foreign=UPSTREAM_LEGACY_KEYS)
     require(
         bool(config.classmates) or not require_classmates,
-        f"no classmate is given; write {REWARD_NODE}.classmate_model_name_or_path_list=[path-or-hub-name]",
+        config.reader_words.none_is_given,
     )
     return config
 

@@ -26,6 +26,8 @@ class EstimatorTraits:
     """Whether it fuses the reward of each segment of the CoT with the main one."""
     compares_group: bool = False
     """Whether it compares a row with the others of its prompt."""
+    takes_cost: bool = False
+    """Whether tokens can have a cost of their own, such as the KL to the reference."""
     centres_batch: bool = False
     """Of upstream's: whether it takes the batch's mean off every row."""
 
@@ -37,11 +39,11 @@ ESTIMATORS: Mapping[str, EstimatorTraits] = {
     "gdpo_wo_bn": _GDPO,
     "grpo_main_classmate_separated": EstimatorTraits(ours=True, decoupled=True, compares_group=True),
     "grpo_w_classmate": EstimatorTraits(ours=True, fuses_segments=True, compares_group=True),
-    "grpo": EstimatorTraits(ours=True, compares_group=True),
-    "gae": EstimatorTraits(),
-    "rloo": EstimatorTraits(compares_group=True),
+    "grpo": EstimatorTraits(ours=True, compares_group=True, takes_cost=True),
+    "gae": EstimatorTraits(takes_cost=True),
+    "rloo": EstimatorTraits(compares_group=True, takes_cost=True),
     "remax": EstimatorTraits(),
-    "reinforce_plus_plus": EstimatorTraits(centres_batch=True),
+    "reinforce_plus_plus": EstimatorTraits(centres_batch=True, takes_cost=True),
     "reinforce_plus_plus_baseline": EstimatorTraits(compares_group=True, centres_batch=True),
     "opo": EstimatorTraits(compares_group=True),
     "gpg": EstimatorTraits(compares_group=True),

@@ -119,7 +119,7 @@ def frozen_classmates(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, 
             spec,
             name=classmate_name(m),
             label=f"{reward.readers_called} {m}",
-            keys=f"reward_model.classmates[{m}].",
+            keys=f"{reward.reader_words.key}[{m}].",
             self_play=spec.self_play,
         )
         for m, spec in enumerate(reward.classmates)
@@ -134,7 +134,7 @@ def frozen_unseen(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]
             spec,
             name=unseen_name(k),
             label=f"unseen {k}",
-            keys=f"reward_model.evaluation_classmates[{k}].",
+            keys=f"{reward.reader_words.unseen_key}[{k}].",
             validation_only=True,
         )
         for k, spec in enumerate(reward.evaluation_classmates)

@@ -165,6 +165,7 @@ class RowRecord:
             "main_score": _number(main.score),
             "main_error": main.error,
             **({} if main.judge is None else {"judge": main.judge.record()}),
+            **({} if main.components is None else {"main_components": dict(main.components)}),
             "classmates": [asked_as_dict(one) for one in self.asked],
             **({"unseen": [asked_as_dict(one) for one in self.unseen]} if self.unseen else {}),
             **{name: getattr(self, name) for name in REWARDS},
@@ -275,7 +276,7 @@ _TASK_KEYS = {name: name for name in ("question", "data_source", "reward_model",
 _ANSWER_KEYS = {
     name: name for name in ("messages", "response_ids", "uid", "step", "rollout", "partner", "turns", "lesson")
 } | {"prompt_ids": "prompt_end_ids"}
-_VERDICT_KEYS = {"outcome": "main_outcome", "score": "main_score", "error": "main_error", "judge": "judge"}
+_VERDICT_KEYS = {name: f"main_{name}" for name in ("outcome", "score", "error", "components")} | {"judge": "judge"}
 _ASKED_KEYS = {"model": "model", "thinks": "thinks"}
 _SAMPLE_KEYS = {
     name: name
@@ -298,7 +299,7 @@ def _row(content: Mapping[str, Any]) -> RowRecord:
         optional=("advantage_on_segments", "teaching"),
         answer=_answer(content),
         transcript=checked(str | None, content.get("transcript"), "transcript"),
-        main=read_back(Verdict, content, _VERDICT_KEYS, optional=("judge",)),
+        main=read_back(Verdict, content, _VERDICT_KEYS, optional=("judge", "components")),
         asked=tuple(_asked(one, where=f"classmates[{m}].") for m, one in enumerate(asked)),
         unseen=tuple(_asked(one, where=f"unseen[{k}].") for k, one in enumerate(unseen)),
         has_advantage=has_advantage,

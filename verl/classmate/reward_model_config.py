@@ -14,6 +14,7 @@ from verl.classmate.cot import CotMarkers
 from verl.classmate.errors import ConfigError
 from verl.classmate.generation_config import ClassmateGenerationConfig
 from verl.classmate.judge_config import JudgeKeys
+from verl.classmate.reader_words import READER_WORDS, ReaderName, ReaderWords
 from verl.classmate.reward_config import REWARD_NODE, WEIGHTS_APART, ClassmateCotRewardConfig
 from verl.classmate.specs import (
     Backend,
@@ -110,7 +111,7 @@ class ClassmateRewardModelConfig(JudgeKeys):
     evaluation_classmates: tuple[ReaderSpec, ...] = ()
     """Readers that are asked in validation only and have no part in any reward (unseen_0_score and so on), in any run,
     baselines included: a list like classmates, without weight."""
-    readers_called: Literal["classmate", "student"] = "classmate"
+    readers_called: ReaderName = "classmate"
     """What a person is told they are: a teacher's run has students in the place of classmates."""
     classmate_backend: Backend = "auto"
     """Engine of the classmates: hf (batched transformers), vllm, openai (a server that others started, named in
@@ -230,12 +231,12 @@ class ClassmateRewardModelConfig(JudgeKeys):
         reward = self.classmate_cot_reward_configs
         specs = self._named_classmates()
         for i, spec in enumerate(specs):
-            self._check_classmate(spec, f"reward_model.classmates[{i}]")
+            self._check_classmate(spec, f"{self.reader_words.key}[{i}]")
         require(
             not specs or sum(spec.weight for spec in specs) > 0,
-            "reward_model.classmates: all weights are 0; write a weight above 0 for at least one",
+            f"{self.reader_words.key}: all weights are 0; write a weight above 0 for at least one",
         )
-        require_sum([spec.weight for spec in specs], "reward_model.classmates")
+        require_sum([spec.weight for spec in specs], self.reader_words.key)
         if reward.self_play != "none":
             require(
                 bool(reward.self_play_model),
@@ -264,13 +265,14 @@ class ClassmateRewardModelConfig(JudgeKeys):
     def _resolved_unseen(self) -> tuple[ReaderSpec, ...]:
         """The readers that are asked in validation only, with nothing left open."""
         taken = {_as_named(spec.model): m for m, spec in enumerate(self.classmates) if spec.self_play != "live"}
+        words = self.reader_words
         for k, spec in enumerate(self.evaluation_classmates):
-            where, m = f"reward_model.evaluation_classmates[{k}]", taken.get(_as_named(spec.model))
+            where, m = f"{words.unseen_key}[{k}]", taken.get(_as_named(spec.model))
             self._check_classmate(spec, where)
             require(
                 m is None,
-                f"{where}.model: {spec.model} is classmate {m}, which reads the validation rows too; name a model that "
-                "is no classmate",
+                f"{where}.model: {spec.model} is {words.one} {m}, which reads the validation rows too; name a model "
+                f"that is no {words.one}",
             )
         return tuple(self._engine_defaults.fill(spec) for spec in self.evaluation_classmates)
 
@@ -287,6 +289,11 @@ class ClassmateRewardModelConfig(JudgeKeys):
             f"{where}: with backend=openai, tensor_parallel_size and gpu_memory_utilization belong to the server; "
             "give them to my_scripts/host_classmate_model.sh",
         )
+
+    @property
+    def reader_words(self) -> ReaderWords:
+        """What a person is told of the readers."""
+        return READER_WORDS[self.readers_called]
 
     @property
     def _engine_defaults(self) -> EngineDefaults:

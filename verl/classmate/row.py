@@ -207,6 +207,8 @@ class Verdict:
     """Why not, if the verifier failed."""
     judge: Judgement | None = None
     """What a judge made of it, where one was asked."""
+    components: Mapping[str, Any] | None = None
+    """What the score is made of, by name, where a user's function says so."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -42,6 +42,15 @@ class RewardRules:
     """Of the format score of the main output."""
     token_cost: float = 0.0
     """Taken off r for each token that the policy wrote; negative: added."""
+    overlong_from: int = 0
+    """Tokens from which on each costs `overlong_cost` too."""
+    overlong_cost: float = 0.0
+    """Taken off r for each token beyond; never added."""
+
+    @property
+    def length_counts(self) -> bool:
+        """Whether the length costs anything."""
+        return bool(self.token_cost or self.overlong_cost)
 
 
 def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: RewardRules) -> ScoredRow:
@@ -77,7 +86,7 @@ def score_row(read: ReadRow, main: Verdict, asked: Sequence[Asked], rules: Rewar
     scores = RowScores(
         base_reward=base,
         reward_before_cost=before_cost,
-        length_cost=cost if rules.token_cost else None,
+        length_cost=cost if rules.length_counts else None,
         main_valid=main_valid,
         classmate_score=gains.score,
         gamma=gamma,
@@ -212,7 +221,8 @@ def _likelihoods(read: ReadRow, asked: Sequence[Asked], config: ClassmateCotRewa
 def _length_cost(read: ReadRow, main: Verdict, rules: RewardRules) -> float:
     """What the length takes off r, or adds to it where it is negative; a row without an answer is paid nothing."""
     cost = rules.token_cost * read.answer.written
-    return cost if main.outcome is Outcome.ok else max(cost, 0.0)
+    cost = cost if main.outcome is Outcome.ok else max(cost, 0.0)
+    return cost + rules.overlong_cost * max(0, read.answer.written - rules.overlong_from)
 
 
 def _scores_as_empty(read: ReadRow, rules: RewardRules) -> bool:

@@ -178,9 +178,10 @@ class View:
             out.line(f"handed over   nothing: {read.outcome.value}")
 
     def _asked(self, out: "_Out", row: ReplayedRow) -> None:
-        weights = self.replay.pipeline.reward.classmate_weights
+        reward = self.replay.pipeline.reward
+        weights = reward.classmate_weights
         for m, one in enumerate(row.record.asked):
-            out.title(f"classmate {m}: {one.model}, weight {weights[m]:.3g}")
+            out.title(f"{reward.readers_called} {m}: {one.model}, weight {weights[m]:.3g}")
             _shown(out, one)
         for k, one in enumerate(row.record.unseen):
             out.title(f"unseen {k}: {one.model}, without a part in the reward")

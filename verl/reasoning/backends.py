@@ -28,6 +28,8 @@ class SamplingParams:
     """Texts that end a completion; the one that did is kept as its last part."""
     seed: int = 0
     """Each completion draws from (seed, problem, prefix, index)."""
+    first_index: int = 0
+    """Index of the first completion: who has drawn k and wants more, and other ones, says k."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +79,15 @@ class GenBackend(Protocol):
         n: int = 1,
         sampling: SamplingParams | None = None,
     ) -> list[list[Completion]]:
-        """`n` completions of each pair of a prompt and the beginning of its answer."""
+        """`n` completions of each pair of a prompt and the beginning of its answer.
+
+        The same pair with the same index draws the same: who wants one prefix continued twice asks with n=2.
+        """
 
     def log_probs(self, prompts: Sequence[str], texts: Sequence[str]) -> list[list[tuple[str, float]]]:
         """Each answer's tokens as pairs (text of the token, log-probability behind prompt and earlier tokens), T = 1.
 
-        The texts of the tokens, joined, are the answer.
+        The texts of the tokens, joined, are the answer. One that could not be read has an empty list.
         """
 
     def count_tokens(self, text: str) -> int:

@@ -1,7 +1,7 @@
 """Token ids of a chat whose last turn is given up to a point and written from there on.
 
-One decision: what is given and what is written are tokenised apart and their ids put together. So a model in training
-reads exactly the ids that it is given when it generates, whatever pieces a tokenizer would make across the border.
+One decision: the chat, what is given and what is written are tokenised apart and their ids put together. So a model in
+training reads exactly the ids that it is given when it generates, whatever tokens would reach across a border.
 
     >>> ids = written_turn(tokenizer, [{"role": "user", "content": "1+1?"}], given="<answer>", written="2</answer>")
     >>> ids.given == given_turn(tokenizer, [{"role": "user", "content": "1+1?"}], "<answer>")
@@ -31,7 +31,7 @@ def given_turn(tokenizer: Any, prompt: Chat, given: str = "", **template_kwargs:
     """Ids of a chat in the model's own template, with the answer opened and begun by `given`."""
     chat = [dict(message) for message in prompt]
     text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False, **template_kwargs)
-    return _encoded(tokenizer, text + given)
+    return _encoded(tokenizer, text) + _encoded(tokenizer, given)
 
 
 def written_turn(tokenizer: Any, prompt: Chat, *, given: str = "", written: str, **template_kwargs: Any) -> TurnIds:

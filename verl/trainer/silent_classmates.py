@@ -18,13 +18,14 @@ from verl.classmate.record import RowRecord
 class SilenceWatch:
     """Counts, for each classmate and for all together, the steps in a row without a score."""
 
-    def __init__(self, models: Sequence[str], *, steps: int) -> None:
+    def __init__(self, models: Sequence[str], *, steps: int, called: str = "classmate") -> None:
         """
         Args:
             models: the classmates' names, in order.
             steps: steps in a row after which it is told, and again after as many more; 0: never.
+            called: what a person is told that they are.
         """
-        self._models = models
+        self._models, self._called = models, called
         self._steps = steps
         self._silent = [0] * len(models)
         self._outcomes: list[Counter[str]] = [Counter() for _ in models]
@@ -56,13 +57,13 @@ class SilenceWatch:
                 self._silent[m], self._outcomes[m] = 0, Counter()
             elif asked and self._due(self._silent[m]):
                 why = ", ".join(f"{count} {outcome}" for outcome, count in self._outcomes[m].most_common())
-                who = f"classmate {m} ({self._models[m]})"
+                who = f"{self._called} {m} ({self._models[m]})"
                 lines.append(f"WARNING: {who} has scored nothing for {self._silent[m]} steps ({why})")
         self._nothing = 0 if any(scored) else self._nothing + 1
         if self._due(self._nothing):
             lines.append(
-                f"WARNING: no classmate has scored anything for {self._nothing} steps: the policy trains on its own "
-                'reward alone. "Rewards look wrong" in docs/troubleshooting.md says what each outcome means'
+                f"WARNING: no {self._called} has scored anything for {self._nothing} steps: the policy trains on its "
+                'own reward alone. "Rewards look wrong" in docs/troubleshooting.md says what each outcome means'
             )
         return lines
 

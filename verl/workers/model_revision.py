@@ -38,8 +38,8 @@ def revision_of(frozen: FrozenModel) -> str:
     return f"hub:{frozen.model}@{Path(config).parent.name if isinstance(config, str) else 'unknown'}"
 
 
-@lru_cache(maxsize=64)
-def _of_folder(folder: Path) -> str:
+def folder_revision(folder: Path) -> str:
+    """Of a model's folder as it is now; `revision_of` takes it to stay as it was."""
     digest = hashlib.sha256()
     for file in sorted({file for pattern in _TOLD_BY for file in folder.glob(pattern)}):
         size = file.stat().st_size
@@ -52,3 +52,6 @@ def _of_folder(folder: Path) -> str:
                 content.seek(place)
                 digest.update(content.read(_SAMPLE))
     return f"folder:{digest.hexdigest()[:32]}"
+
+
+_of_folder = lru_cache(maxsize=64)(folder_revision)

@@ -97,10 +97,13 @@ _STOPPED = """
 import signal, sys
 from pathlib import Path
 from verl.evaluation.study.work import Task, do_all
-signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background jobs ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background jobs ignore it,
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what nohup starts this one.
 do_all([Task(name="slow", log=Path(sys.argv[1]), command=("-c", sys.argv[2]))], jobs=1, title="test")
 """
-_SLOW = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+_SLEEPS = "import os, time; open('sleeps.new', 'w').close(); os.rename('sleeps.new', 'sleeps'); time.sleep(3600)"
+"""Says that it has begun; nothing but a signal ends it."""
+_SLOW = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_SLEEPS!r}])"
 
 
 @pytest.mark.slow
@@ -110,21 +113,23 @@ def test_stopping_leaves_no_task_behind(tmp_path: Path, number: signal.Signals) 
         [sys.executable, "-c", _STOPPED, str(tmp_path / "log"), _SLOW],
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        cwd=tmp_path,
     )
     started: list[psutil.Process] = []
-    deadline = time.monotonic() + 120
-    while len(started) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    try:
+        while not (tmp_path / "sleeps").exists():
+            assert process.poll() is None, "it ended by itself"
+            time.sleep(0.1)
         started = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(number)
-    process.wait(60)
-    # The kernel tells a task that the command was killed, but not what the task has started.
-    _, alive = psutil.wait_procs(started if number is not signal.SIGKILL else started[:1], timeout=30)
-    for child in started:
-        if child.is_running():
-            child.kill()
-    assert not alive
+        process.send_signal(number)
+        process.wait()
+        # The kernel tells a task that the command was killed, but not what the task has started. Whoever stays is
+        # waited for until the test's own limit.
+        psutil.wait_procs(started if number is not signal.SIGKILL else started[:1])
+    finally:
+        for child in (process, *started):
+            if child.is_running() if isinstance(child, psutil.Process) else child.poll() is None:
+                child.kill()
 
 
 def start_another_and_wait(file: str) -> None:

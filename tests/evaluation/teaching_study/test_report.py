@@ -90,3 +90,30 @@ def test_a_prediction_that_nothing_can_test(folder: Path, old: str, new: str, sa
     (folder / "predictions.yaml").write_text(PREDICTIONS.replace(old, new, 1))
     with pytest.raises(ConfigError, match=re.escape(said)):
         write_report(folder, MADE_UP)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("teacher.weak.w", 1.2, "from 0 to 1"),
+        ("teacher.all.leak", -0.1, "from 0 to 1"),
+        ("null.strong.APG", -1.5, "from -1 to 1"),
+        ("teacher.weak.length", -7, "of 0 or more"),
+        ("offtask.after", 75, "from 0 to 1"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(name: str, value: float, allowed: str, folder: Path) -> None:
+    one = result()
+    write_result(replace(one, numbers=one.numbers | {name: float(value)}), folder)
+    for reads in (write_report, check_report):
+        with pytest.raises(ValueError, match=f"{name}={value:g} is no number {allowed}; remove the file") as refused:
+            reads(folder, MADE_UP)
+        assert "adaptive" in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+
+def test_extremes_that_can_be_are_taken(folder: Path) -> None:
+    one = result()
+    extremes = {"teacher.weak.w": 1.0, "teacher.weak.leak": 0.0, "teacher.weak.APG": -1.0, "teacher.weak.TES": 25.0}
+    write_result(replace(one, numbers=one.numbers | extremes), folder)
+    write_report(folder, MADE_UP)

@@ -46,7 +46,7 @@ class Policy:
         asked = self.tokenizer.decode(request["prompt_ids"])
         text = self.second if "plans:" in asked else self.first(len(self.requests) - 1)
         ids = [*self.tokenizer.encode(text, add_special_tokens=False), self.tokenizer.eos_token_id]
-        ids = ids[: request["sampling_params"]["max_tokens"]]
+        ids = ids[: request["sampling_params"].get("max_tokens", len(ids))]
         return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), stop_reason="completed")
 
     def prompt(self, number: int) -> str:
@@ -183,6 +183,19 @@ def test_a_first_turn_ends_at_its_budget(tmp_path: Path) -> None:
 def test_a_row_without_room_for_advice_is_left_out(tmp_path: Path) -> None:
     with pytest.raises(PromptTooLong, match=r"raise data\.max_response_length=200"):
         Made(tmp_path, Policy(ASKED), "data.max_response_length=200")
+
+
+@pytest.mark.parametrize("author", ["student_prompt", "teacher"])
+def test_a_prompt_beyond_its_limit_is_lost_and_never_cut(author: str, tmp_path: Path) -> None:
+    asks = f"rcl.protocol.probe.author={author}"
+    sent = Made(tmp_path / "fits", Policy(ASKED), asks).policy.requests[0]["prompt_ids"]
+    policy = Policy(ASKED)
+    assert Made(tmp_path / "just", policy, asks, f"data.max_prompt_length={len(sent)}").outputs
+    assert policy.requests[0]["prompt_ids"] == sent
+    refused = Policy(ASKED)
+    with pytest.raises(PromptTooLong, match=rf"has {len(sent)} tokens; raise data\.max_prompt_length={len(sent) - 1},"):
+        Made(tmp_path / "long", refused, asks, f"data.max_prompt_length={len(sent) - 1}")
+    assert not refused.requests, "nobody was asked with a part of it"
 
 
 def test_a_dead_student_costs_the_row(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_limit_keeps_the_best(tmp_path: Path) -> None:
     assert found.teacher_report["beyond_limit"] == 1
 
 
-def test_without_verification_wrong_ones_stay_but_no_cut_ones(tmp_path: Path) -> None:
+def test_unverified_wrong_ones_stay_and_cut_ones_do_not(tmp_path: Path) -> None:
     kept = distiller(tmp_path, verify=False).generate_teacher_solutions(PROBLEMS)
     assert "3 + 4 = 8." in [one.text for one in kept]
     assert all(one.finish_reason != "length" for one in kept)

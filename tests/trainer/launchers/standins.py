@@ -90,12 +90,17 @@ def _enter(folder: str, server: str, run: str, timeout_s: float, students: int) 
     steps = ()
     if run.startswith("step"):
         steps = (Step(title="prepares rows", argv=(sys.executable, "-c", f"import sys; sys.exit({run.split()[1]})")),)
+    check = None
+    if run.startswith("check"):
+        refuses = f"import sys; print('error: a wrong key', file=sys.stderr); sys.exit({run.split()[1]})"
+        check = Step(title="checks the run", argv=(sys.executable, "-c", refuses))
     plan = Plan(
         argv=(sys.executable, "-c", _RUN, run, str(own)),
         environment={"CUDA_VISIBLE_DEVICES": "6,7"},
         folder=own,
         identity=("run",),
         steps=steps,
+        check=check,
         servers=tuple(hosted),
     )
     sys.exit(start(plan))

@@ -245,5 +245,26 @@ def test_the_run_is_told_of_its_servers(clean: Path, capsys: pytest.CaptureFixtu
     assert value(config, HOSTED) == str(clean / folder / "servers" / "students.json")
 
 
+def test_several_students_have_the_run_files_settings(clean: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("teacher_rcl_1gpu", "student_model=[org/a,b]", "dataset_id_or_path=rows.parquet")
+    config = shown(capsys, "plain", "1", *words).config()
+    assert value(config, "rcl.students") == [
+        {"model": "org/a", "placement": "colocated"},
+        {"model": "b", "placement": "colocated"},
+    ]
+    found = shown(capsys, *RCL, "student_model=[org/a,b]", "dataset_id_or_path=rows.parquet")
+    assert "server: org/a on auto, GPU 0,1\n" in found.before
+    assert "server: b on auto, GPU 2,3\n" in found.before
+
+
+@pytest.mark.parametrize(("numbers", "told"), [(("4", "0"), True), (("4", "4"), False)])
+def test_a_teacher_on_the_cpu_beside_served_students_is_told(
+    numbers: tuple[str, str], told: bool, clean: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = shown(capsys, "server", *numbers, "teacher_rcl", "dataset_id_or_path=rows.parquet")
+    line = "the teacher trains on the CPU (N_TRAIN=0), beside 4 GPUs for its students; write N_VLLM N_TRAIN=2 2"
+    assert (line in found.before) == told
+
+
 def test_the_name_of_the_table_at_the_end_is_the_runs() -> None:
     assert AT_END == launch.AT_END

@@ -136,6 +136,13 @@ def test_a_preparation_that_fails_ends_it_with_its_code(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "seen.json").exists()
 
 
+def test_what_the_checks_refuse_starts_no_server(tmp_path: Path) -> None:
+    with killed_at_the_end(launched(tmp_path, run="check 2")) as launcher:
+        assert launcher.ends() == 2
+    assert launcher.said.splitlines() == ["checks the run ...", "error: a wrong key"]
+    assert not (tmp_path / "run").exists()
+
+
 def test_without_servers_the_launcher_becomes_the_run(tmp_path: Path) -> None:
     with killed_at_the_end(launched(tmp_path, students=0)) as launcher:
         assert launcher.seen().pid == launcher.process.pid

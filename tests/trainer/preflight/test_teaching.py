@@ -14,12 +14,13 @@ from verl.trainer.preflight.teaching import check_teaching
 
 MIX, ROLLOUT, ACTOR = "rcl.ref_mix.enable=true", "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
 KL = f"{ACTOR}.use_kl_loss=true"
+LIMIT = "rcl.protocol.max_teaching_tokens"
 RLT = "rcl.reward.kind=rlt"
 ASKS = "rcl.protocol.probe.author=teacher"
 
 
 def check(folder: Path, *overrides: str) -> None:
-    config = teaching_config(folder, *overrides)
+    config = teaching_config(folder, f"{LIMIT}=128", *overrides)
     teaching = this_teaching(config)
     assert teaching is not None
     plain: Any = OmegaConf.to_container(config, resolve=True)
@@ -56,6 +57,10 @@ def check(folder: Path, *overrides: str) -> None:
         ((ASKS, "reward_model.classmate_schedule=batched"), r"write reward_model\.classmate_schedule=streamed"),
         ((ASKS, "rcl.unseen_students=[{model: u}]"), r"placement: dedicated into rcl\.unseen_students, or rcl\.unseen"),
         ((ASKS, "reward_model.token_level_main_reward_mode=output_only"), r"writes two; write all_tokens"),
+        (
+            (f"{LIMIT}=257",),
+            r"max_teaching_tokens=257 promises .*write .*max_teaching_tokens=128, or .*_response_length=256",
+        ),
         ((ASKS, "data.max_response_length=146"), r"at most 146 tokens.*; write 658 or more"),
     ],
 )
@@ -70,6 +75,8 @@ def test_what_is_refused(tmp_path: Path, overrides: tuple[str, ...], message: st
     [
         (MIX, KL),
         (RLT, f"{ROLLOUT}.temperature=0.7", f"{ROLLOUT}.val_kwargs.temperature=0.5"),
+        (f"{LIMIT}=256",),
+        (RLT, f"{LIMIT}=512"),
         (RLT, f"{ROLLOUT}.val_kwargs.temperature=0", "rcl.reward.rlt.unbias_teacher_log_probs=false"),
         # What is written greedily is drawn of nothing.
         (RLT, f"{ROLLOUT}.val_kwargs.top_p=0.9", f"{ROLLOUT}.val_kwargs.temperature=0", f"{ROLLOUT}.top_k=-1"),

@@ -204,7 +204,7 @@ def test_what_ray_is_asked_for(specs: list[dict[str, Any]], device: str, gpus: i
     assert resource_plan.needed_gpus(there, config) == 1 + gpus
 
 
-def test_teachers_of_on_policy_distillation_have_an_own_pool() -> None:
+def test_teachers_of_distillation_have_a_pool_of_their_own() -> None:
     config, there = reward({"backend": "hf"}), run(device="cpu")
     cpus, gpus = resource_plan.needed_ray_cpus(there, config), resource_plan.needed_gpus(there, config)
     there["distillation"] = {"enabled": True, "nnodes": 1, "n_gpus_per_node": 2}

@@ -172,6 +172,30 @@ class Run:
         began, ended = self.folder / "config.yaml", self.folder / "run.json"
         return ended.stat().st_mtime - began.stat().st_mtime
 
+    def tasks(self, world: Sequence[Task], *, jobs: int) -> list[Task]:
+        """What is left to do for the result, behind the tasks of its world."""
+        training = [] if self.is_trained() else [self.training_task(world, jobs=jobs)]
+        measuring = Task(
+            name=f"measure {self.title}",
+            log=self.places.folder / f"{self.name}.measure.log",
+            call=measure,
+            arguments=(self,),
+            after=tuple(task.name for task in (*world, *training)),
+        )
+        return [*training, measuring]
+
+    def training_task(self, world: Sequence[Task], *, jobs: int) -> Task:
+        """The training, behind the world itself."""
+        return Task(
+            name=self.title,
+            log=self.places.folder / f"{self.name}.log",
+            command=self.command,
+            before=self.prepare,
+            after=tuple(task.name for task in world if task.alone == "world"),
+            # Ray has processes of its own.
+            cores=jobs if self.kind == "on_ray" else 1,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -190,21 +214,28 @@ class Plan:
 def plan_of(places: Places, *, jobs: int, kinds: tuple[Kind, ...] = ("study",)) -> Plan:
     """What is left to do of a study.
 
-    A seed's runs come behind its world, but the next seed's world is begun before they are through.
-
     Args:
         kinds: which runs there are of each arm with each seed.
     """
     study = places.study
     runs = [Run(places=places, arm=arm, seed=seed, kind=k) for seed in study.seeds for arm in study.arms for k in kinds]
+    return plan_of_runs(places, runs, jobs=jobs)
+
+
+def plan_of_runs(places: Places, runs: Sequence[Run], *, jobs: int) -> Plan:
+    """What is left to do of these runs.
+
+    A seed's runs come behind its world, but the next seed's world is begun before they are through.
+    """
     left = [run for run in runs if key_in(run.result) != run.key]
     tasks: list[Task] = []
     waiting: list[Task] = []
     for seed in dict.fromkeys(run.seed for run in left):
         world = _world_tasks(places, seed, jobs=jobs, is_first=not any(task.alone for task in tasks))
-        of_runs = [task for run in left if run.seed == seed for task in _run_tasks(run, world, jobs=jobs)]
+        of_runs = {task.name: task for run in left if run.seed == seed for task in run.tasks(world, jobs=jobs)}
         tasks += [*waiting[:1], *world, *waiting[1:]]
-        waiting = of_runs
+        # Runs may share a task.
+        waiting = list(of_runs.values())
     stale = tuple(run.title for run in left if run.result.exists())
     return Plan(tasks=(*tasks, *waiting), runs=tuple(runs), there=len(runs) - len(left), stale=stale)
 
@@ -234,29 +265,6 @@ def _world_tasks(places: Places, seed: int, *, jobs: int, is_first: bool) -> lis
         )
         tasks.append(start)
     return tasks
-
-
-def _run_tasks(run: Run, world: Sequence[Task], *, jobs: int) -> list[Task]:
-    tasks = []
-    if not run.is_trained():
-        training = Task(
-            name=run.title,
-            log=run.places.folder / f"{run.name}.log",
-            command=run.command,
-            before=run.prepare,
-            after=tuple(task.name for task in world if task.alone == "world"),
-            # Ray has processes of its own.
-            cores=jobs if run.kind == "on_ray" else 1,
-        )
-        tasks.append(training)
-    measuring = Task(
-        name=f"measure {run.title}",
-        log=run.places.folder / f"{run.name}.measure.log",
-        call=measure,
-        arguments=(run,),
-        after=tuple(task.name for task in (*world, *tasks)),
-    )
-    return [*tasks, measuring]
 
 
 def start_key(places: Places, seed: int) -> str:

@@ -9,6 +9,7 @@ by hand. What a study adds is only where the models, the rows and the run folder
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -145,21 +146,10 @@ class Study:
         if missing:
             raise ValueError(f"{self.name} has no short form, since it has no arm {missing[0]}; leave --short out")
         wanted = {name for arm in self.arms if arm.name in _SHORT_ARMS for name in arm.classmates}
-        unseen = [reader.model.name for reader in self.world.readers if reader.role == "unseen"][:1]
-        readers = tuple(r for r in self.world.readers if r.model.name in {*wanted, *unseen})
-        world = replace(
-            self.world,
-            # A folder of its own.
-            name=f"{self.world.name}_short",
-            train_rows=256,
-            val_rows=64,
-            policy=replace(self.world.policy, steps=self.world.policy.steps // 8),
-            readers=tuple(replace(r, model=replace(r.model, steps=r.model.steps // 8)) for r in readers),
-        )
         return replace(
             self.of_arms(_SHORT_ARMS),
             name=f"{self.name}_short",
-            world=world,
+            world=short_world(self.world, wanted),
             seeds=self.seeds[:2],
             steps=4,
             learner_arms=_SHORT_ARMS[:1],
@@ -168,6 +158,21 @@ class Study:
 
 
 _SHORT_ARMS = ("baseline", "two")
+
+
+def short_world(world: WorldSpec, readers: Collection[str]) -> WorldSpec:
+    """A small form of a world with these readers and one unseen one, all hardly taught."""
+    unseen = [reader.model.name for reader in world.readers if reader.role == "unseen"][:1]
+    kept = tuple(r for r in world.readers if r.model.name in {*readers, *unseen})
+    return replace(
+        world,
+        # A folder of its own.
+        name=f"{world.name}_short",
+        train_rows=256,
+        val_rows=64,
+        policy=replace(world.policy, steps=world.policy.steps // 8),
+        readers=tuple(replace(r, model=replace(r.model, steps=r.model.steps // 8)) for r in kept),
+    )
 
 
 def _key(override: str) -> str:

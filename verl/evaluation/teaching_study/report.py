@@ -9,11 +9,14 @@ One decision: nothing of it is edited by hand, and a check says whether it is wh
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from verl.evaluation.study.report import StudyReport, check_page, write_page
+from verl.evaluation.study.results import load_results
 from verl.evaluation.study.summary import Summary
 from verl.evaluation.study.tables import as_code, cell, difference_cells, one_line, rule_of, table
-from verl.evaluation.study.verdicts import Verdict
+from verl.evaluation.study.verdicts import AnyStudy, Verdict
+from verl.evaluation.teaching_study.bounds import refuse_impossible
 from verl.evaluation.teaching_study.figures import FIGURES, TUTORS, has_leaks, has_tutors, students_of
 from verl.evaluation.teaching_study.presets import STUDIES
 from verl.evaluation.teaching_study.spec import TeachingStudy
@@ -32,6 +35,17 @@ class Report(StudyReport):
 
     legend = _LEGEND
     figures = FIGURES
+
+    @classmethod
+    def read(cls, results_dir: Path, studies: Mapping[str, AnyStudy]) -> Self:
+        """From the files.
+
+        Raises:
+            ValueError: as above it, and for a number that its measure cannot have; in one line.
+        """
+        for run in load_results(results_dir):
+            refuse_impossible(str(run.path(results_dir)), run.numbers)
+        return super().read(results_dir, studies)
 
     def predictions(self) -> str:
         """Table of the verdicts."""

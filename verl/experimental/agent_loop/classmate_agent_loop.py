@@ -20,7 +20,7 @@ from verl.classmate.seeds import request_seed
 from verl.classmate.views import derangement
 from verl.experimental.agent_loop.row_loop import plain
 from verl.experimental.agent_loop.row_reading import LESSON
-from verl.experimental.agent_loop.row_worker import ClassmateAgentLoopWorker
+from verl.experimental.agent_loop.row_worker import TEMPERATURE, ClassmateAgentLoopWorker
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.utils import tensordict_utils as tu
 
@@ -44,6 +44,9 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
     steps_per_epoch: int = 1
     """Of training; set by the trainer."""
 
+    temperature: Callable[[int], float] | None = None
+    """With which the answers of a training step are drawn; None: as the config says. Set by the trainer."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(ClassmateAgentLoopWorker)
@@ -58,6 +61,9 @@ class ClassmateAgentLoopManager(AgentLoopManagerTQ):
         tu.assign_non_tensor_data(prompts, "read_later", self.read_later[validate])
         tu.assign_non_tensor_data(prompts, "read_beside", self.read_beside and not validate)
         tu.assign_non_tensor_data(prompts, "epoch", epoch_of(int(prompts["global_steps"]), self.steps_per_epoch))
+        if self.temperature is not None and not validate:
+            # Workers have a copy of the config that they started with.
+            tu.assign_non_tensor_data(prompts, TEMPERATURE, self.temperature(int(prompts["global_steps"])))
         prompts["partner"] = NonTensorStack(*partners(prompts, self._reward, validate=validate))
         if self.lessons_first is not None and self.read_later[validate]:
             prompts[LESSON] = NonTensorStack(*self.lessons_first(prompts))

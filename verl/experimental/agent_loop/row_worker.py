@@ -35,6 +35,9 @@ LOST = "lost"
 GREEDY_SESSION = "greedy_session"
 """Field of rows in `remax` runs: the number of the prompt's session that was greedy."""
 
+TEMPERATURE = "scheduled_temperature"
+"""Field of training rows: the temperature of their step."""
+
 
 class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc, name-defined]
     """Upstream's worker with one agent loop for all rows: ours keeps no state, and building one costs milliseconds."""
@@ -93,6 +96,8 @@ class ClassmateAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class
         **kwargs: Any,
     ) -> Any:
         """Upstream's, by the loop that the row names or by the run's own; a row that fails is lost, not forgotten."""
+        if TEMPERATURE in kwargs:
+            sampling_params = {**sampling_params, "temperature": kwargs[TEMPERATURE]}
         if kwargs.get(GREEDY_SESSION) == kwargs["session_id"]:
             sampling_params = dict(sampling_params)
             apply_greedy_sampling_params(sampling_params)

@@ -16,6 +16,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from verl.classmate.config import from_mapping
 from verl.teaching.config import NODE, TeachingConfig
 from verl.trainer.launchers.phases import Phase
 from verl.trainer.run.command_line import compose, prepare_overrides
@@ -77,10 +78,11 @@ def value_of(config: DictConfig, key: str) -> Any:
 
 
 def check_teaching(config: DictConfig) -> None:
-    """Refuses settings of teaching that are unknown or do not belong together, before servers start.
+    """Refuses settings of teaching and of students that are unknown or do not belong together, before all else.
 
     Raises:
         ConfigError: in one line.
     """
     # Templates may lie in a world that is not built yet.
     TeachingConfig.read({**value_of(config, NODE), "templates_file": None})
+    from_mapping(value_of(config, "reward_model"), require_classmates=False)

@@ -37,7 +37,7 @@ class Name:
 
 NAMES: Mapping[str, Name] = {
     "model_name_or_path": Name(kind="text", rl="actor_rollout_ref.model.path", sft="model.path", evaluates=True),
-    "student_model": Name(kind="text", rl="rcl.students", evaluates=True, needs_plan=True),
+    "student_model": Name(kind="texts", rl="rcl.students", evaluates=True, needs_plan=True),
     "dataset_id_or_path": Name(
         kind="texts", rl="data.train_files", sft="data.train_files", evaluates=True, needs_plan=True
     ),
@@ -74,7 +74,7 @@ class Settings:
     """Keys of the config that are set by them, and folders of `configs` that they choose from."""
     dataset: tuple[str, ...] = ()
     """`dataset_id_or_path`."""
-    student: str | None = None
+    students: tuple[str, ...] = ()
     """`student_model`."""
     rollouts_per_step: int | None = None
     """`train_batch_size` where it counts rollouts."""
@@ -143,7 +143,7 @@ def _planned(settings: Settings, typed: str, value: str, phase: Phase) -> Settin
     if typed == "dataset_id_or_path":
         return replace(settings, dataset=tuple(text_list(typed, value)))
     if typed == "student_model":
-        return replace(settings, student=plain_text(typed, value))
+        return replace(settings, students=tuple(text_list(typed, value)))
     if typed == "train_batch_size":
         return replace(settings, rollouts_per_step=count(typed, value))
     if typed == "output_dir":

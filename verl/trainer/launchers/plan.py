@@ -38,6 +38,9 @@ STUDENT_NODES = tuple(f"{node}=" for node in NODES)
 AT_END = "CLASSMATE_COT_AT_END"
 """`verl.trainer.run.launch.AT_END`, whose import takes seconds."""
 
+CHECKER = "verl.trainer.launchers.checking"
+"""A process of its own: it imports what the run imports."""
+
 N_PROMPTS, N_ROLLOUTS = "data.train_batch_size", "actor_rollout_ref.rollout.n"
 
 
@@ -55,6 +58,8 @@ class Plan:
     """The command without what a start chooses: a repeated one goes on with its run."""
     steps: tuple[Step, ...] = ()
     """What comes before, in this order."""
+    check: Step | None = None
+    """What checks the run before servers start; None without servers, where the run does it at once."""
     servers: tuple[Options, ...] = ()
     """Of the students."""
     world: World | None = None
@@ -101,6 +106,8 @@ class _Making:
         self.phase: Phase = command.phase
         self.steps: list[Step] = []
         self.notes = [split.note] if split.note else []
+        if request.server_gpus and not request.train_gpus:
+            self.notes.append(_trains_on_the_cpu(request.server_gpus))
         self.overrides = [*self._machine(), *self._words(), *settings.overrides]
         self.adds_world = self._adds_world()
         # Composed once: it takes a second, and what is added below is known.
@@ -121,12 +128,14 @@ class _Making:
         identity = tuple(self.command.argv(self.overrides, world=self.adds_world)[2:])
         folder = self._folder(results, identity)
         hosted = self._servers(folder)
+        argv = self._argv(folder, world)
         return Plan(
-            argv=tuple(self._argv(folder, world)),
+            argv=tuple(argv),
             environment=self._environment(),
             folder=folder,
             identity=identity,
             steps=tuple(self.steps),
+            check=_check_of(argv) if hosted else None,
             servers=tuple(hosted),
             world=world,
             notes=tuple(self.notes),
@@ -290,12 +299,12 @@ class _Making:
     def _find_students(self, world: World | None) -> None:
         """The students that the run will have, and how it is told if that is not in its config yet."""
         typed = self.settings.keys
-        self.students = students_of(self.config, without=("rcl.students",) if self.settings.student else ())
+        self.students = students_of(self.config, without=("rcl.students",) if self.settings.students else ())
         if world is not None:
             self.students |= {key: value for key, value in world.students().items() if key not in typed}
-        if self.settings.student is not None:
+        if self.settings.students:
             first = next(iter(self.students["rcl.students"]), {})
-            self.students["rcl.students"] = [{**first, "model": weights_in(self.settings.student)}]
+            self.students["rcl.students"] = [{**first, "model": weights_in(one)} for one in self.settings.students]
         elif world is None:
             return
         if not self.split.servers:
@@ -306,7 +315,7 @@ class _Making:
 
     def _chose(self, key: str) -> bool:
         """Whether the students of a node are those of `student_model`."""
-        return key == NODES[0] and self.settings.student is not None
+        return key == NODES[0] and bool(self.settings.students)
 
     def _results(self) -> Path:
         typed = self.settings.results_dir
@@ -349,6 +358,22 @@ class _Making:
             told = [word for name, one in chosen(self.config).items() for word in (f"--{name}", one)]
             variables[AT_END] = shlex.join([sys.executable, "-m", EVALUATION, *told])
         return variables
+
+
+def _check_of(argv: list[str]) -> Step:
+    """The checks of a run, by its command."""
+    program, _, _, *arguments = argv
+    return Step(title="checks the run, before its servers start", argv=(program, "-m", CHECKER, *arguments))
+
+
+def _trains_on_the_cpu(servers: int) -> str:
+    """What a person should know who gave all GPUs to the servers."""
+    gpus_there = "1 GPU" if servers == 1 else f"{servers} GPUs"
+    some = f"{servers - servers // 2} {servers // 2}" if servers > 1 else "0 1"
+    return (
+        f"the teacher trains on the CPU (N_TRAIN=0), beside {gpus_there} for its students; write N_VLLM N_TRAIN={some} "
+        "to train it on a GPU"
+    )
 
 
 def _warm_or_place(places: list[Path]) -> str:

@@ -1,4 +1,4 @@
-"""Carries a plan out: preparation, then the students' servers, then the run; nothing that was started stays behind.
+"""Carries a plan out: preparation, checks, the students' servers, then the run; nothing that was started stays behind.
 
 One decision: a launcher without servers becomes the run. One with servers is the parent of both and touches nothing
 else: it signals processes by the ids that it recorded when it started them. A signal that the terminal sent has reached
@@ -49,7 +49,8 @@ def carry_out(plan: Plan, say: Say) -> int:
     """Does all of it.
 
     Returns:
-        The exit code of the run; without servers this process becomes the run instead, and nothing is returned.
+        The exit code of the run, or of its checks where they refuse it; without servers this process becomes the run
+        instead, and nothing is returned.
 
     Raises:
         StepFailed: what comes before the run failed.
@@ -63,6 +64,12 @@ def carry_out(plan: Plan, say: Say) -> int:
             raise StepFailed(step, code)
     if plan.world is not None and plan.steps:
         plan.world.touch()
+    if plan.check is not None:
+        say(f"{plan.check.title} ...")
+        code = _run_child(list(plan.check.argv), plan.environment)
+        if code != 0:
+            # It has said why, as the run would have.
+            return code
     record(plan.folder, plan.identity)
     if not plan.servers:
         sys.stdout.flush()

@@ -8,13 +8,16 @@ Decision: fields in, fields out, so that the queue of a run on Ray and the batch
     >>> fields["advantages"]                                      # nested (B, R)
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+import transfer_queue as tq
 from omegaconf import DictConfig
 from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
 
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.protocol import DataProto
@@ -23,6 +26,8 @@ from verl.teaching.taught import GATE_FIELDS
 from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_fields
 from verl.trainer.ppo.advantage.outcome_gate import taught_inputs
 from verl.trainer.ppo.advantage.rows import Greedy
+from verl.trainer.ppo.kl_in_reward import kl_cost
+from verl.trainer.ppo.queue_rows import put_fields
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.workers.utils.padding import response_to_nested
 
@@ -35,7 +40,23 @@ def needed_fields(advantage: AdvantageConfig, config: DictConfig) -> list[str]:
         config: of the run.
     """
     gate = () if this_teaching(config) is None else GATE_FIELDS
-    return ["uid", "rm_scores", "rollout_log_probs", "old_log_probs", *row_fields(advantage), *gate]
+    kl = ("ref_log_prob",) if advantage.use_kl_in_reward else ()
+    return ["uid", "rm_scores", "rollout_log_probs", "old_log_probs", *kl, *row_fields(advantage), *gate]
+
+
+def advantages_in_queue(
+    batch: KVBatchMeta,
+    config: DictConfig,
+    advantage: AdvantageConfig,
+    greedy: Mapping[str, Greedy],
+    metrics: dict[str, Any],
+    kl_controller: Any = None,
+) -> KVBatchMeta:
+    """Adds `batch_advantages` to the rows of a batch in upstream's queue; arguments as there."""
+    fields = needed_fields(advantage, config)
+    rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+    padding_B = torch.tensor([bool(tag.get("is_padding", False)) for tag in batch.tags])
+    return put_fields(batch, batch_advantages(rows, padding_B, config, advantage, greedy, metrics, kl_controller))
 
 
 def batch_advantages(
@@ -45,6 +66,7 @@ def batch_advantages(
     advantage: AdvantageConfig,
     greedy: Mapping[str, Greedy],
     metrics: dict[str, Any],
+    kl_controller: Any = None,
 ) -> dict[str, torch.Tensor]:
     """`advantages` and `returns`, nested (B, R), and with rollout correction its masks and weights.
 
@@ -55,6 +77,7 @@ def batch_advantages(
         advantage: the typed `algorithm` node.
         greedy: rewards of the greedy rows by prompt, for `remax`.
         metrics: gets statistics of rewards and of the correction.
+        kl_controller: upstream's, where the KL to the reference is a cost of the reward.
     """
     nested_mask = rows["response_mask"]
     uids = np.array(rows.pop("uid").tolist(), dtype=object)
@@ -73,6 +96,10 @@ def batch_advantages(
 
     baselines = greedy if advantage.adv_estimator == "remax" else None
     inputs = inputs_from_rows(data.batch, uids, padding_B, advantage, greedy=baselines)
+    if advantage.use_kl_in_reward:
+        kind, left_out_B = config.algorithm.kl_penalty, ~inputs.main_rows_B
+        cost_BR = kl_cost(data.batch, left_out_B, kind, kl_controller, metrics)
+        inputs = dataclasses.replace(inputs, cost_BR=cost_BR)
     teaching = this_teaching(config)
     if teaching is not None:
         inputs, taught = taught_inputs(inputs, data.batch, teaching)

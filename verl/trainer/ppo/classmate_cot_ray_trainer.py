@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ray
-import torch
 import transfer_queue as tq
 from omegaconf import DictConfig
 from tensordict import NonTensorStack, TensorDict
@@ -24,14 +23,15 @@ from verl.classmate.record import RowRecord
 from verl.experimental.agent_loop.row_reading import row_pipeline
 from verl.trainer.ppo import batched, start_up
 from verl.trainer.ppo.advantage.rows import Greedy
-from verl.trainer.ppo.batch_advantages import batch_advantages, needed_fields
+from verl.trainer.ppo.batch_advantages import advantages_in_queue
 from verl.trainer.ppo.fetched_fields import fetch_for_models, read_by_no_model
 from verl.trainer.ppo.greedy import take_out_greedy
 from verl.trainer.ppo.masks import narrowed_in_queue
-from verl.trainer.ppo.one_update import take_agreement
+from verl.trainer.ppo.one_update import ENTROPY_COEFF, take_agreement
 from verl.trainer.ppo.passes import Passes, as_of_next_step, goes_straight_on
-from verl.trainer.ppo.queue_rows import AccountedRows, LostRows, put_fields, put_rewards, put_rows, row_uids
+from verl.trainer.ppo.queue_rows import AccountedRows, LostRows, most_left_out, put_rewards, put_rows, row_uids
 from verl.trainer.ppo.ref_mix import MovingReference, RanksOnRay
+from verl.trainer.ppo.scheduled import Scheduled
 from verl.trainer.ppo.step_record import StepRecorder, save_and_prune
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
@@ -82,7 +82,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
     def _build_replay_buffer(self) -> ReplayBuffer:
         # Upstream compares this string for everything that distinguishes the synchronous trainer.
         self.trainer_mode = "sync"
-        self._rows = AccountedRows(super()._build_replay_buffer())
+        self._rows = AccountedRows(super()._build_replay_buffer(), most_left_out=most_left_out(self.config))
         self._lost = LostRows(self._rows, self._run)
         return self._rows.buffer
 
@@ -107,6 +107,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         self._init_classmate_workers()
         super()._setup()
         self._reference = MovingReference(self, RanksOnRay(self.actor_rollout_wg))
+        self._scheduled = Scheduled(self)
         groups = [getattr(self, name, None) for name in ("actor_rollout_wg", "ref_policy_wg", "critic_wg")]
         fetch_for_models(groups, without=read_by_no_model(self.advantage_config))
         if self._passes.reads_later[True]:
@@ -160,6 +161,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         }
         manager = start_up.start_agent_loops(self.config, clients, passes=self._passes, classmates=self.classmates)
         manager.steps_per_epoch, self._rows.wait_for_rows = self.steps_per_epoch, manager.wait_for_rows
+        manager.temperature = self._scheduled.temperature
         if self._passes.reads_later[True]:
             manager.lessons_first = batched.lessons_first(self._row_pipeline, self.classmates, self.checkpoint_manager)
         return manager
@@ -182,14 +184,15 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
+        self._scheduled.begin(self.global_steps)
         self._recorder.begin()
         self._startup.show()
 
     def step(self, metrics: dict, timing_raw: dict) -> KVBatchMeta:
         """Upstream's step, which calls the methods from here to `_update_actor`; keeps its batch until it is saved."""
-        batch = super().step(metrics, timing_raw)
-        self._trained = (batch, metrics)
-        return batch
+        self._trained = (super().step(metrics, timing_raw), metrics)
+        self._scheduled.after(self.global_steps, metrics)
+        return self._trained[0]
 
     def prepare_step(self) -> dict:
         """Hands out the step's prompts, unless the step before has done so."""
@@ -236,14 +239,11 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         if self._passes.reads_beside:
             with marked_timer("classmate_cot", self.timing_raw):
                 put_rewards(batch, self.agent_loop_manager.rewards())
-        fields = needed_fields(self.advantage_config, self.config)
-        rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-        padding_B = torch.tensor([bool(tag.get("is_padding", False)) for tag in batch.tags])
-        advantages = batch_advantages(rows, padding_B, self.config, self.advantage_config, self._greedy, metrics)
-        return put_fields(batch, advantages)
+        return advantages_in_queue(batch, self.config, self.advantage_config, self._greedy, metrics, self._scheduled.kl)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """Upstream's update, with the loss on the tokens of `token_level_main_reward_mode` only."""
+        batch.extra_info[ENTROPY_COEFF] = self._scheduled.entropy_coeff(self.global_steps)
         batch.extra_info[ENTROPY_ASIDE] = not self._passes.needs_old_log_probs(len(batch), step=self.global_steps)
         with narrowed_in_queue(batch, self.config, self.reward_config.token_level_main_reward_mode):
             updated = super()._update_actor(batch, metrics)
@@ -261,7 +261,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         (batch, metrics), step = self._trained, self.global_steps
         records = self._records(batch, so_far := dict(metrics), self.timing_raw | {"step": self._recorder.seconds})
         self._recorder.write(records, so_far, step=step)
-        save = self._reference.saved_before(super()._save_checkpoint)
+        save = self._scheduled.saved_before(self._reference.saved_before(super()._save_checkpoint))
         save_and_prune(save, trainer=self.config.trainer, folder=self.folder.path, step=step)
 
     def on_step_end(self) -> None:

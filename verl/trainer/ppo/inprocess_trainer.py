@@ -29,8 +29,9 @@ from verl.trainer.ppo.greedy import split_greedy
 from verl.trainer.ppo.inprocess_batch import as_batch, for_worker, upstream_metrics
 from verl.trainer.ppo.inprocess_rows import RowMaker
 from verl.trainer.ppo.masks import narrowed_masks
-from verl.trainer.ppo.one_update import take_agreement
+from verl.trainer.ppo.one_update import ENTROPY_COEFF, take_agreement
 from verl.trainer.ppo.ref_mix import MovingReference, RankHere
+from verl.trainer.ppo.scheduled import Scheduled
 from verl.trainer.ppo.validation import make_up_for_validation
 from verl.utils import tensordict_utils as tu
 from verl.utils.debug import marked_timer
@@ -72,6 +73,7 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
         self._load_models()
         self._load_checkpoint()
         self._reference = MovingReference(self, RankHere(self.actor_rollout_wg, self.ref_policy_wg))
+        self._scheduled = Scheduled(self)
         self._frozen_policy = start_up.frozen_policy(self.reward_config, self.folder, self.console)
         load_weights(self.server, self.actor_rollout_wg, self.global_steps)
         client = InProcessClient(self.config, self.reward_config, self.classmate_servers, self.server)
@@ -150,6 +152,7 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
                 with marked_timer("update_actor", timing):
                     metrics |= self._train("actor", self._counted(batch))
                     self._reference.follow()
+            self._scheduled.after(step, metrics)
             self._trained, self.timing_raw = (batch, metrics), timing
             if config.save_freq > 0 and (is_last or step % config.save_freq == 0):
                 with marked_timer("save_checkpoint", timing):
@@ -232,7 +235,8 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
         rows = batch.select(*(set(needed_fields(self.advantage_config, self.config)) & set(batch.keys())))
         padding_B = torch.zeros(len(batch), dtype=torch.bool)
         config, advantage = self.config, self.advantage_config
-        batch.update(batch_advantages(rows, padding_B, config, advantage, self._greedy, metrics))
+        kl = self._scheduled.kl
+        batch.update(batch_advantages(rows, padding_B, config, advantage, self._greedy, metrics, kl))
 
     def _counted(self, batch: TensorDict) -> TensorDict:
         """The batch with the masks of `token_level_main_reward_mode`; metrics count all tokens."""
@@ -261,6 +265,7 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
             dataloader_kwargs={"shuffle": node.shuffle},
             temperature=rollout.temperature,
             **{ENTROPY_ASIDE: role == "actor" and "old_log_probs" not in batch},
+            **({ENTROPY_COEFF: self._scheduled.entropy_coeff(self.global_steps)} if role == "actor" else {}),
         )
         metrics = rename_dict(method(data)["metrics"], f"{role}/")
         metrics[f"perf/mfu/{role}"] = metrics.pop(f"{role}/mfu")

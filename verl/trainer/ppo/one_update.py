@@ -9,6 +9,7 @@ engine's probabilities are from the trainer's, is measured on the second.
     False
 """
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -21,9 +22,13 @@ from verl.classmate.algorithm_config import AlgorithmConfig
 from verl.classmate.config import ClassmateRewardModelConfig
 from verl.trainer.ppo.core_algos import agg_loss
 from verl.trainer.resources.model_sizes import model_config, with_defaults
+from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine.fsdp.policy_engine import ENTROPY_ASIDE
 from verl.workers.utils.padding import no_padding_2_padding, response_from_nested
+
+ENTROPY_COEFF = "entropy_coeff"
+"""Of a batch's extra information: the coefficient of the entropy in its loss."""
 
 _ROWS = "entropy_rows"
 """Share of a batch's rows that have tokens, of which alone the mean entropy is taken."""
@@ -47,6 +52,7 @@ def needs_old_log_probs(
     actor, correction = config.actor_rollout_ref.actor, config.algorithm.rollout_correction or {}
     asked_for = (
         algorithm.old_log_prob == "always",
+        algorithm.use_kl_in_reward,
         reward.rollout_is_threshold is not None,
         any(correction.get(name) for name in ("rollout_is", "rollout_rs", "bypass_mode")),
         # The update sees the masks that are left, and the metrics are of all tokens.
@@ -85,8 +91,10 @@ def with_own_log_probs(ppo_loss: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(ppo_loss)
     def loss(config: Any, model_output: dict[str, Any], data: TensorDict, dp_group: Any = None) -> tuple[Any, dict]:
         entropy = model_output.pop(ENTROPY_ASIDE, None)
+        config, told = with_step_numbers(config, data)
         if "old_log_probs" in data:
-            return ppo_loss(config, model_output, data, dp_group)
+            value, metrics = ppo_loss(config, model_output, data, dp_group)
+            return value, metrics | told
         own = model_output["log_probs"].detach()
         data["old_log_probs"] = response_from_nested(own, data["response_mask"])
         value, metrics = ppo_loss(config, model_output, data, dp_group)
@@ -107,9 +115,23 @@ def with_own_log_probs(ppo_loss: Callable[..., Any]) -> Callable[..., Any]:
             engine_BR = data["rollout_log_probs"].to_padded_tensor(0)
             own_BR = no_padding_2_padding(own, data)
             metrics |= _agreement_sums(own_BR[mask_BR], engine_BR[mask_BR], ranks=data["dp_size"])
-        return value, metrics
+        return value, metrics | told
 
     return loss
+
+
+def with_step_numbers(config: Any, data: TensorDict) -> tuple[Any, dict[str, float]]:
+    """The actor's config with the coefficient of the entropy that the batch brings, and metrics that tell, from where
+    the loss is computed, that one and the temperature of its log-probs."""
+    coefficient = tu.get_non_tensor_data(data, ENTROPY_COEFF, default=None)
+    if coefficient is None:
+        return config, {}
+    if coefficient != config.entropy_coeff:
+        # Upstream's configs refuse a new value; what it keeps in `global_batch_info` stays shared.
+        config = copy.copy(config)
+        object.__setattr__(config, "entropy_coeff", coefficient)
+    temperature = tu.get_non_tensor_data(data, "temperature", default=1.0)
+    return config, {"loss_entropy_coeff": float(coefficient), "loss_temperature": float(temperature)}
 
 
 def _agreement_sums(own: torch.Tensor, engine: torch.Tensor, *, ranks: int) -> dict[str, Metric]:

@@ -24,6 +24,7 @@ from transfer_queue import KVBatchMeta
 from verl.classmate.errors import ConfigError
 from verl.classmate.seeds import row_key
 from verl.experimental.agent_loop.row_worker import LOST
+from verl.stepwise.config import this_reasoning
 from verl.trainer.ppo.start_up import OpenRun
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
@@ -57,9 +58,18 @@ class AccountedRows:
     wait_for_rows: Callable[[float], None]
     """Waits, so many seconds at most, until the rows under way are made; set where they are made."""
 
-    def __init__(self, buffer: Any) -> None:
-        """Puts itself between `buffer.sample` and the two methods that it calls."""
+    def __init__(self, buffer: Any, *, most_left_out: int | None = None) -> None:
+        """Puts itself between `buffer.sample` and the methods that it calls.
+
+        Args:
+            buffer: upstream's, or the user's.
+            most_left_out: groups that dynamic sampling may leave out until a batch is full; None: any number.
+        """
         self.buffer = buffer
+        self._left_out, self._most_left_out = 0, most_left_out
+        if most_left_out is not None and hasattr(buffer, "_evict_terminal_groups"):
+            self._upstream_evict = buffer._evict_terminal_groups
+            buffer._evict_terminal_groups = self._evict
         self._upstream_batch, self._upstream_wait = buffer._materialize_batch, buffer._wait_for_next_poll
         buffer._materialize_batch, buffer._wait_for_next_poll = self._made_batch, self._wait_for_next_poll
         buffer.poll_interval = POLL_INTERVAL_S
@@ -90,6 +100,7 @@ class AccountedRows:
             if tag["is_mistake"]:
                 raise ConfigError(tag["error"].removeprefix(f"{ConfigError.__name__}: "))
         self._fetched += len(batch.keys)
+        self._left_out = 0
         names = [field.name for field in fields(LostRow)]
         self._lost += [LostRow(**{name: tag[name] for name in names}) for tag in tags.values()]
         if len(tags) == len(batch.keys):
@@ -100,6 +111,21 @@ class AccountedRows:
         return KVBatchMeta(
             partition_id=partition_id, keys=[batch.keys[i] for i in order], tags=[batch.tags[i] for i in order]
         )
+
+    def _evict(self, *args: Any, **kwargs: Any) -> tuple[set[str], int, int, dict[str, Any]]:
+        """Upstream's, which would go on for ever where no group has rewards that differ.
+
+        Raises:
+            RuntimeError: too many groups were left out.
+        """
+        evicted, stale, same, metrics = self._upstream_evict(*args, **kwargs)
+        self._left_out += same
+        if self._most_left_out is not None and self._left_out > self._most_left_out:
+            raise RuntimeError(
+                f"{self._left_out} groups in a row were left out, since all rewards of each are the same; look at the "
+                "reward, take other problems or a higher temperature, or write algorithm.filter_groups.enable=false"
+            )
+        return evicted, stale, same, metrics
 
     def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
         """Upstream's wait, which ends when the rows are made, and the run where nobody makes them any more.
@@ -140,6 +166,13 @@ class LostRows:
             raise RuntimeError(message)
         self._run.console.line(f"warning: {message}; they are left out")
         return len(lost)
+
+
+def most_left_out(config: Any) -> int | None:
+    """Groups of rewards that are all the same which a run may leave out in a row; None where it leaves out none."""
+    if not config.algorithm.filter_groups.enable:
+        return None
+    return int(this_reasoning(config).most_left_out * config.data.train_batch_size)
 
 
 def row_uids(batch: TensorDict, *, first: int, step: int) -> list[str]:

@@ -20,7 +20,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from verl.classmate.errors import ConfigError
-from verl.teaching.config import NODE, this_teaching
+from verl.stepwise.config import NODE, this_reasoning
+from verl.teaching.config import RefMixConfig, this_teaching
 from verl.trainer.run.checkpoints import checkpoint_to_resume
 
 FOLDER = "reference"
@@ -56,7 +57,7 @@ class RankHere:
 
 
 class MovingReference:
-    """The reference of a run; it stays where it is unless `rcl.ref_mix.enable` is true."""
+    """The reference of a run; it stays where it is unless `rcl.ref_mix` or `reasoning.ref_sync_every` says so."""
 
     def __init__(self, trainer: Any, on_ranks: Callable[..., None]) -> None:
         """Loads the reference of the checkpoint from which the run resumes.
@@ -68,8 +69,12 @@ class MovingReference:
         Raises:
             ConfigError: the checkpoint's reference has moved, and this run's shall not.
         """
-        teaching = this_teaching(trainer.config)
-        self._mix = teaching.ref_mix if teaching is not None and teaching.ref_mix.enable else None
+        teaching, every = this_teaching(trainer.config), this_reasoning(trainer.config).ref_sync_every
+        self._mix: RefMixConfig | None = None
+        if teaching is not None and teaching.ref_mix.enable:
+            self._mix = teaching.ref_mix
+        elif every:
+            self._mix = RefMixConfig(enable=True, alpha=1.0, every=every)
         self._trainer = trainer
         self._on_ranks = on_ranks
         if trainer.global_steps:
@@ -85,9 +90,11 @@ class MovingReference:
         folder = checkpoint / FOLDER
         if self._mix is None:
             if folder.is_dir():
+                teaches = this_teaching(self._trainer.config) is not None
+                write = "rcl.ref_mix.enable=true" if teaches else f"{NODE}.ref_sync_every=N"
                 raise ConfigError(
-                    f"{folder} is a reference that followed its policy; write {NODE}.ref_mix.enable=true, or remove "
-                    "the folder to compare with actor_rollout_ref.model.path again"
+                    f"{folder} is a reference that followed its policy; write {write}, or remove the folder to compare "
+                    "with actor_rollout_ref.model.path again"
                 )
         elif folder.is_dir():
             self._on_ranks(load, str(folder))

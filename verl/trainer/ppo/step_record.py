@@ -51,7 +51,8 @@ class StepRecorder:
         self._tensors = ["advantages", "classmate_mask", *segments]
         models = [spec.model for spec in run.reward.classmates]
         self._classmates = range(len(models))
-        self._silence = SilenceWatch(models, steps=run.reward.classmate_silence_steps)
+        reward = run.reward
+        self._silence = SilenceWatch(models, steps=reward.classmate_silence_steps, called=reward.readers_called)
         self.begin()
 
     def begin(self) -> None:

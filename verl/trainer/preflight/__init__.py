@@ -26,6 +26,7 @@ from verl.trainer.preflight.hints import check_hints
 from verl.trainer.preflight.judges import check_judges
 from verl.trainer.preflight.models import check_models
 from verl.trainer.preflight.prompt_lengths import check_prompt_lengths
+from verl.trainer.preflight.reasoning import check_reasoning
 from verl.trainer.preflight.settings import (
     check_counts,
     check_debug,
@@ -41,18 +42,19 @@ from verl.trainer.preflight.verifiers import check_ground_truths, check_lowest_s
 from verl.trainer.run.loggers import check_loggers
 
 
-def check(config: Mapping[str, Any], run: RunConfig) -> None:
+def check(config: Mapping[str, Any], run: RunConfig, *, servers_answer: bool = True) -> None:
     """Runs every check.
 
     Args:
         config: the resolved config as a plain mapping.
         run: its typed view, which has our keys.
+        servers_answer: whether the readers' servers are there by now, and are asked.
 
     Raises:
         ConfigError: for the first thing that would make the run fail.
     """
     with quiet():
-        _check(PlainNode(config), run)
+        _check(PlainNode(config), run, servers_answer)
         check_with_verl(config)
 
 
@@ -68,7 +70,7 @@ def quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _check(config: Mapping[str, Any], run: RunConfig) -> None:
+def _check(config: Mapping[str, Any], run: RunConfig, servers_answer: bool) -> None:
     reward = run.reward
     check_supported(config, run)
     teaching = this_teaching(config)
@@ -79,6 +81,7 @@ def _check(config: Mapping[str, Any], run: RunConfig) -> None:
             "no classmate is configured; write reward_model.classmate_model_name_or_path_list=[MODEL,...], or train "
             "without classmates by python -m verl.trainer.qwen_main_ppo"
         )
+    check_reasoning(config, run)
     check_lora(config)
     check_counts(config)
     check_sequence_parallel(config)
@@ -103,7 +106,7 @@ def _check(config: Mapping[str, Any], run: RunConfig) -> None:
         _check_verifiers(config, run, custom)
     check_agents(config)
     check_judges(config, reward, deterministic=run.deterministic)
-    check_models(config, reward)
+    check_models(config, reward, servers_answer=servers_answer)
     if teaching is None:
         check_templates(config, reward)
     check_prompt_lengths(config["data"], policy_tokenizer(config, reward))

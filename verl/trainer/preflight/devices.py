@@ -58,9 +58,10 @@ def check_gpus(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, av
         raise ConfigError(
             f"the trainer asks for {own} GPUs, but Ray has {available:g}; write trainer.n_gpus_per_node=..."
         )
+    many = reward.reader_words.many
     fewer = f"trainer.n_gpus_per_node={int(available) - needed + own} or " if available > needed - own else ""
     raise ConfigError(
-        f"the trainer takes {own} GPUs and dedicated classmates {needed - own} more, but there are {available:g}; "
+        f"the trainer takes {own} GPUs and dedicated {many} {needed - own} more, but there are {available:g}; "
         f"write {fewer}reward_model.classmate_placement=colocated"
     )
 
@@ -87,14 +88,14 @@ def _check_gpu_memory(config: Mapping[str, Any], reward: ClassmateRewardModelCon
     key = "reward_model.classmate_vllm_configs.gpu_memory_utilization"
     if schedule == "batched":
         raise ConfigError(
-            f"the engines of one classmate ask for {share:.0%} of a GPU's memory; write for instance "
+            f"the engines of one {reward.readers_called} ask for {share:.0%} of a GPU's memory; write for instance "
             f"{key}={int(90 / beside) / 100}, or fewer replicas"
         )
     each = int(90 / (1 + beside)) / 100
     in_turn = ", or reward_model.classmate_schedule=batched" if reward.classmate_free_cache_engine else ""
     raise ConfigError(
-        f"policy and classmates are awake side by side and ask for {share:.0%} of a GPU's memory; write for instance "
-        f"actor_rollout_ref.rollout.gpu_memory_utilization={each} and {key}={each}{in_turn}"
+        f"policy and {reward.reader_words.many} are awake side by side and ask for {share:.0%} of a GPU's memory; "
+        f"write for instance actor_rollout_ref.rollout.gpu_memory_utilization={each} and {key}={each}{in_turn}"
     )
 
 
@@ -122,9 +123,10 @@ def check_memory(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) 
         return
     needed, (total, _) = certain_memory_gib(config, reward), memory_gib()
     if needed > total:
+        many = reward.reader_words.many
         raise ConfigError(
-            f"the weights of policy and classmates alone take {needed:.1f} GiB, but this machine has {total:.1f}; take "
-            "smaller models, fewer classmates, or reward_model.classmate_replicas=1"
+            f"the weights of policy and {many} alone take {needed:.1f} GiB, but this machine has {total:.1f}; take "
+            f"smaller models, fewer {many}, or reward_model.classmate_replicas=1"
         )
 
 

@@ -242,8 +242,13 @@ def check_server(key: str, path: str, tokenizer: Any, needed: int, *, mapping_fi
         )
 
 
-def check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> None:
+def check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig, *, servers_answer: bool = True) -> None:
     """Policy, classmates and unseen readers can be loaded and asked, and the longest row fits.
+
+    Args:
+        config: the whole, resolved.
+        reward: its typed node `reward_model`.
+        servers_answer: whether the readers' servers are there by now, and are asked.
 
     Raises:
         ConfigError: naming the key of the model.
@@ -267,7 +272,7 @@ def check_models(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) 
     check_live_context(config, reward, needed)
 
     for one, key, remote in readers:
-        if remote and not one.is_policy:
+        if remote and servers_answer and not one.is_policy:
             check_server(
                 key,
                 one.model,

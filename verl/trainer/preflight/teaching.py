@@ -18,6 +18,7 @@ from verl.teaching.reward_config import RLT_NODE
 from verl.teaching.tags import is_blank
 from verl.trainer.preflight.chats import sampled_chats
 from verl.trainer.preflight.data import KEYS, data_files
+from verl.trainer.preflight.reasoning import check_moving_reference
 from verl.trainer.preflight.tables import column_values, open_table
 from verl.workers.classmates.placement import resolved_schedule, scores_at_any_temperature, taking_turns
 from verl.workers.explaining import writing_temperature
@@ -54,6 +55,13 @@ def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: Teaching
             )
     if run.max_response_length < 2:
         raise ConfigError("data.max_response_length leaves no room for a teaching; write 64 or more")
+    if run.max_response_length < teaching.protocol.max_teaching_tokens and teaching.reward.uses_rcl:
+        key, most = f"{NODE}.protocol.max_teaching_tokens", run.max_response_length
+        raise ConfigError(
+            f"{key}={teaching.protocol.max_teaching_tokens} promises the teacher more tokens than it may write in all, "
+            f"its private part among them: write {key}={max(1, most // 2)}, or more than "
+            f"data.max_response_length={most}"
+        )
     if teaching.protocol.teacher_asks:
         _check_author(config, run, teaching)
     if teaching.reward.uses_rlt:
@@ -66,7 +74,7 @@ def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: Teaching
                 "actor_rollout_ref.rollout.calculate_log_probs=true"
             )
     if teaching.ref_mix.enable:
-        _check_ref_mix(config)
+        check_moving_reference(config, f"{NODE}.ref_mix.enable=true", never=f"{NODE}.ref_mix.enable=false")
     if teaching.collect.enable:
         held_out_hashes(teaching.collect.exclude_files)
 
@@ -200,33 +208,6 @@ def _check_whole_distribution(rollout: Mapping[str, Any], kind: str) -> None:
                     "students are scored over all tokens; write "
                     f"actor_rollout_ref.rollout.{name}{key}={whole}"
                 )
-
-
-def _check_ref_mix(config: Mapping[str, Any]) -> None:
-    """There is a reference, and each of its shards is of the same weights as the policy's."""
-    policy, key = config["actor_rollout_ref"], f"{NODE}.ref_mix.enable"
-    actor, reference, model = policy["actor"], policy["ref"], policy["model"]
-    if not actor["use_kl_loss"]:
-        raise ConfigError(
-            f"{key}=true moves a reference, but nothing is compared with one; write "
-            f"actor_rollout_ref.actor.use_kl_loss=true, or {key}=false"
-        )
-    if (model.get("lora") or {}).get("rank") or model.get("lora_rank") or model.get("lora_adapter_path"):
-        raise ConfigError(
-            f"{key}=true needs a reference of its own, but with adapters it is the policy without them; write "
-            f"{key}=false"
-        )
-    if not actor["strategy"] == reference["strategy"] == "fsdp2":
-        raise ConfigError(
-            f"{key}=true mixes the shards of FSDP2; write actor_rollout_ref.actor.strategy=fsdp2 "
-            "actor_rollout_ref.ref.strategy=fsdp2"
-        )
-    size, other = actor["fsdp_config"]["fsdp_size"], reference["fsdp_config"]["fsdp_size"]
-    if size != other:
-        raise ConfigError(
-            f"{key}=true needs policy and reference in the same shards; write "
-            f"actor_rollout_ref.ref.fsdp_config.fsdp_size={size} (it is {other})"
-        )
 
 
 _EXPLAINED = ("solution", "think_open", "think_close", "think_solution_delimiter", "solution_open")

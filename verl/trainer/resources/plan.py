@@ -217,7 +217,8 @@ def _memory_lines(config: DictConfig, reward: ClassmateRewardModelConfig, debug:
     )
     if needed <= free:
         return [line]
-    warning = "memory may not suffice; close other programs, take smaller models, fewer classmates or engine hf"
+    fewer = f"fewer {reward.reader_words.many}"
+    warning = f"memory may not suffice; close other programs, take smaller models, {fewer} or engine hf"
     return [line, f"warning: {warning}"]
 
 

@@ -35,6 +35,7 @@ from verl.classmate.aliases import resolve_aliases
 from verl.classmate.config import BASE_YAML
 from verl.classmate.errors import ConfigError
 from verl.classmate.typed import missing_key
+from verl.stepwise.config import NODE as REASONING_NODE
 from verl.trainer.run.choices import USUAL
 
 CONFIG_FOLDER = Path(__file__).parents[1] / "config"
@@ -347,4 +348,4 @@ def _check_types(
 def _is_typed(key: str) -> bool:
     """Whether our typed config checks the key's value."""
     names = {field.name for field in dataclasses.fields(AlgorithmConfig)}
-    return key.startswith("reward_model.") or key.removeprefix("algorithm.") in names
+    return key.startswith(("reward_model.", f"{REASONING_NODE}.")) or key.removeprefix("algorithm.") in names

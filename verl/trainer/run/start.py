@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from verl.classmate.config import RunConfig
+from verl.stepwise.config import NODE, ReasoningConfig
 from verl.teaching.config import TeachingConfig
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.run.session import settle
@@ -44,6 +45,7 @@ def read_run(plain: Mapping[str, Any], trainer_name: str) -> RunConfig:
     if "rcl" in plain:
         # Its own mistakes come before those of nodes that repeat its keys.
         TeachingConfig.read(plain["rcl"])
+    ReasoningConfig.read(plain.get(NODE, {}))
     run = RunConfig.read(plain, trainer_name=trainer_name)
     return dataclasses.replace(run, reward=with_hosted(run.reward))
 

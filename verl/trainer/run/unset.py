@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl.classmate.config import ClassmateRewardModelConfig, from_mapping
 from verl.classmate.errors import ConfigError
 from verl.classmate.frozen import frozen_models
+from verl.teaching.config import NODE, TeachingConfig
 from verl.trainer.preflight.prompt_lengths import count_fitting
 from verl.trainer.resources.gpu_plan import plan_memory, this_machine
 from verl.trainer.run.checkpoints import latest_step, saved_ranks
@@ -58,10 +59,13 @@ def fill_in(config: DictConfig, machine: Machine | None = None) -> Filled:
         machine: the GPUs; by default what this process sees.
 
     Raises:
-        ConfigError: where the node `reward_model` cannot be read.
+        ConfigError: where the node `reward_model` or `rcl` cannot be read.
     """
     chosen = Choices(config)
     plain: Any = OmegaConf.to_container(config, resolve=True)
+    if NODE in plain:
+        # Its own mistakes come before those of the node that repeats its keys.
+        TeachingConfig.read(plain[NODE])
     reward = _draft(config)
     on_gpu = chosen.get("trainer.device") == "cuda"
     if machine is None and on_gpu:

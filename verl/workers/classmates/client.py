@@ -83,6 +83,7 @@ class ClassmateClient:
                 one.model,
                 reward_config.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
                 timeout_s=one.request_timeout,
+                called=reward_config.readers_called,
             )
             for one in self._models.values()
             if resolved_engine(one) == "openai"
@@ -129,7 +130,7 @@ class ClassmateClient:
 
     async def log_probs(
         self,
-        classmate: int,
+        classmate: int | str,
         prompt_ids: list[int],
         text_ids: list[int],
         *,
@@ -139,7 +140,7 @@ class ClassmateClient:
         """The log-probabilities of a text's tokens behind a prompt, in one pass in which nothing is drawn.
 
         Args:
-            classmate: m, or the number of an unseen reader (`frozen_readers`).
+            classmate: m, or the number of an unseen reader (`frozen_readers`); any frozen model by its name.
             prompt_ids: in the classmate's own tokens.
             text_ids: one or more tokens that follow them.
             temperature: at which they are as likely as that; another than 1 only with `scores_at_any_temperature`.
@@ -150,7 +151,7 @@ class ClassmateClient:
         """
         if classmate in excluded:
             return Reply(outcome=Outcome.excluded)
-        name = self._readers[classmate]
+        name = classmate if isinstance(classmate, str) else self._readers[classmate]
         hf = scores_at_any_temperature(self._models[name], policy_engine=self._policy_engine)
         if temperature != 1 and not hf:
             raise ValueError(f"{name}: its log-probs are told at temperature 1, not {temperature:g}; score it with hf")

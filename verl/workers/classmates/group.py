@@ -70,6 +70,7 @@ class ClassmateGroup:
         self._remotes = RemoteWatch(
             {m: one.model for m, one in enumerate(self._classmates) if resolved_engine(one) == "openai"},
             reward_config.classmate_cot_reward_configs.host_classmate_name_to_url_json_fn,
+            called=reward_config.readers_called,
             on_event=on_event,
         )
         self._excluded_remotes: set[int] = set()
@@ -234,7 +235,7 @@ class ClassmateGroup:
         member.out = True
         left = sum(not other.out for other in self._members if other.name == member.name)
         if left:
-            self._on_event(f"{label} and is given up; {left} of its classmate's engines go on ({failure.reason})")
+            self._on_event(f"{label} and is given up; {left} of its engines go on ({failure.reason})")
         elif member.engine.frozen.required:
             raise ClassmateEngineError(f"{label}, and without it no row has a score: {failure.reason}")
         else:

@@ -56,6 +56,7 @@ class RemoteClassmate:
         mapping_file: str | Path,
         *,
         timeout_s: float,
+        called: str = "classmate",
         on_event: Callable[[str], None] = logger.warning,
     ) -> None:
         """Opens nothing.
@@ -64,10 +65,12 @@ class RemoteClassmate:
             model: the classmate's name in the config.
             mapping_file: see `classmate_mapping`.
             timeout_s: longest time of one request, with its retries and its wait for a connection.
+            called: what a person is told that it is.
             on_event: gets one line when the server goes down, comes back or refuses requests.
         """
         self.model = model
         self.down: str | None = None
+        self._label = f"{called} {model}"
         self._mapping = MappingFile(mapping_file)
         self._timeout_s = timeout_s
         self._on_event = on_event
@@ -208,12 +211,12 @@ class RemoteClassmate:
 
     def _went_down(self, reason: str) -> None:
         if self.down is None:
-            self._on_event(f"classmate {self.model} is down: it {reason}")
+            self._on_event(f"{self._label} is down: it {reason}")
         self.down = reason
 
     def _came_up(self, server: Server) -> None:
         if self.down is not None:
-            self._on_event(f"classmate {self.model} is back at {server.url}")
+            self._on_event(f"{self._label} is back at {server.url}")
         self.down = None
 
     def _refused(self, reason: str) -> Reply:
@@ -221,7 +224,7 @@ class RemoteClassmate:
         kind = reason.partition("(")[0]
         if kind not in self._refusals:
             self._refusals.add(kind)
-            self._on_event(f"classmate {self.model} {reason}")
+            self._on_event(f"{self._label} {reason}")
         return self._failed(reason)
 
     def _failed(self, reason: str) -> Reply:
@@ -300,16 +303,22 @@ class RemoteWatch:
     """The driver's view of all remote classmates: tells a person, once each, who went down, came back or moved."""
 
     def __init__(
-        self, models: Mapping[int, str], mapping_file: str | Path, *, on_event: Callable[[str], None] = print
+        self,
+        models: Mapping[int, str],
+        mapping_file: str | Path,
+        *,
+        called: str = "classmate",
+        on_event: Callable[[str], None] = print,
     ) -> None:
         """Asks nobody.
 
         Args:
             models: the remote classmates' names by index.
             mapping_file: see `classmate_mapping`.
+            called: what a person is told that they are.
             on_event: gets one line per change.
         """
-        self._models = dict(models)
+        self._models, self._called = dict(models), called
         self._mapping = MappingFile(mapping_file)
         self._on_event = on_event
         self._servers = {index: self._mapping.find(model) for index, model in self._models.items()}
@@ -354,7 +363,7 @@ class RemoteWatch:
         return problem or self._silent.get(index)
 
     def _tell(self, index: int, problem: str | None) -> None:
-        label = f"classmate {index} ({self._models[index]})"
+        label = f"{self._called} {index} ({self._models[index]})"
         before, server = self._servers[index], self._mapping.find(self._models[index])
         place = server.url if server is not None else "it"
         if problem is not None and index not in self._down:

@@ -11,6 +11,7 @@ and what is only logged is decided in `verl.classmate`, not here.
 import asyncio
 import bdb
 import inspect
+import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ from verl.classmate.scoring import RewardRules, condition_factor, score_row, wit
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RawRewardFn, RewardManagerBase
 from verl.protocol import DataProto
+from verl.stepwise.config import this_reasoning
 from verl.utils.reward_score.cot_monitor import BaseVerifier, get_verifier, known_data_sources
 from verl.utils.reward_score.cot_monitor.judges import Judge, make_judge
 from verl.workers.classmates.client import ClassmateClient
@@ -62,11 +64,16 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         self.reward_config = reward or from_mapping(config.reward_model, require_classmates=False)
         cost = self.reward_config.length_cost
         self._token_cost = cost / config.data.max_response_length if cost else 0.0
+        reasoning, self._overlong = this_reasoning(config), dict[str, Any]()
+        if buffer := reasoning.overlong_buffer:
+            self._overlong["overlong_from"] = config.data.max_response_length - buffer
+            self._overlong["overlong_cost"] = reasoning.overlong_penalty / buffer
         for source in known_data_sources():
             get_verifier(source).configure(self.reward_config)
         self.client: Any = None
         """The `ClassmateClient` that asks judges which are engines of the run."""
         self._judges: dict[JudgeSpec, Judge] = {}
+        self._total_steps = (config.get("trainer") or {}).get("total_training_steps") or 1
 
     async def score(
         self, read: ReadRow, asked: Sequence[Asked], *, main: Verdict | None = None, unseen: Sequence[Asked] = ()
@@ -115,6 +122,7 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             weights=tuple(reward.classmate_weights) if reward.classmates and read.samples else (),
             format_weight=reward.format_weight or 0.0,
             token_cost=self._token_cost,
+            **self._overlong,
         )
 
     def scored_at_once(self, task: Task) -> bool:
@@ -151,7 +159,15 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             return Verdict(outcome=Outcome.unfinished_cot)
         if not self._answers(task, output):
             return Verdict(outcome=Outcome.no_answer)
+        if known is None and self.compute_score is not None:
+            task = self._dated(task, read.answer)
         return known or await self._verify(task, output, task.ground_truth, read.answer.validate)
+
+    def _dated(self, task: Task, answer: Answer) -> Task:
+        """The task as a user's function is told of it: with the steps taken so far, and those of the whole run."""
+        taken = answer.step if answer.validate else max(0, answer.step - 1)
+        when = {"step": taken, "total_steps": self._total_steps}
+        return replace(task, extra_info={**when, **task.extra_info})
 
     def _reference(self, read: ReadRow, main: Verdict) -> str | None:
         """The main answer as ground truth of the classmates' (the consistency reward); None where there is none."""
@@ -217,7 +233,10 @@ class ClassmateCoTRewardManager(RewardManagerBase):
                 )
             if inspect.isawaitable(result):
                 result = await result
+            note, components = "", None
             if isinstance(result, Mapping):
+                note = f": {result['note']}" if result.get("note") else ""
+                components = _components(result.get("components"))
                 result = result["score"]
             score = None if result is None else float(result)
         except bdb.BdbQuit:
@@ -227,12 +246,12 @@ class ClassmateCoTRewardManager(RewardManagerBase):
             logger.exception("the verifier of %s failed", task.data_source)
             return Verdict(outcome=Outcome.judge_error, error=f"{type(error).__name__}: {error}")
         if score is None or not math.isfinite(score):
-            return Verdict(outcome=Outcome.judge_error, error=f"the score is {score}, not a finite number")
+            return Verdict(outcome=Outcome.judge_error, error=f"the score is {score}, not a finite number{note}")
         reason = None if self.compute_score is None else self._beyond_range(score, task)
         if reason is not None:
             logger.error("reward.custom_reward_function: %s", reason)
             return Verdict(outcome=Outcome.judge_error, error=reason)
-        return Verdict(score=score)
+        return Verdict(score=score, components=components)
 
     def _beyond_range(self, score: float, task: Task) -> str | None:
         """Why a user's function cannot give this score, by what is known of it; None if it can."""
@@ -316,6 +335,15 @@ class ClassmateCoTRewardManager(RewardManagerBase):
         span = cot.locate(answer.response_ids, self.tokenizer, markers, preopened=preopened)
         scored = await self.score(ReadRow.unshown(answer, span), [])
         return {"reward_score": scored.scores.final_reward, "reward_extra_info": row_numbers(scored)}
+
+
+def _components(told: Any) -> dict[str, float] | None:
+    """What a user's function says that its score is made of: a mapping, or one as JSON; its finite numbers."""
+    parts = json.loads(told) if isinstance(told, str) and told else told
+    if not isinstance(parts, Mapping):
+        return None
+    numbers = {str(name): float(part) for name, part in parts.items() if isinstance(part, Number)}  # type: ignore[arg-type]
+    return {name: part for name, part in numbers.items() if math.isfinite(part)} or None
 
 
 def judging_processes(config: DictConfig) -> int:

@@ -68,6 +68,8 @@ class AdvantageInputs:
     """The critic's values, for `gae`."""
     gate: "OutcomeGate | None" = None
     """What a teacher's rows are compared by beside their rewards; None: nothing."""
+    cost_BR: torch.Tensor | None = None
+    """What each token costs, taken off F and r, for estimators with `takes_cost`; None: nothing."""
     greedy_base_B: torch.Tensor | None = None
     """r of the prompt's greedy response, for `remax`; NaN: it has none, and the row no advantage."""
     greedy_final_B: torch.Tensor | None = None

@@ -9,6 +9,8 @@ does, so that a run without classmates has upstream's numbers to the last bit.
 docs/method.md#how-it-becomes-an-advantage-algorithmadv_estimator
 """
 
+import dataclasses
+
 import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
@@ -18,6 +20,10 @@ from verl.trainer.ppo.advantage.normalise import fused_size, main_component, nor
 
 def grpo(inputs: AdvantageInputs, config: AdvantageConfig) -> torch.Tensor:
     """A(F) m, and A(r) m on rows without classmate score. Returns (B, R)."""
+    if inputs.cost_BR is not None:
+        cost_B = (inputs.cost_BR * inputs.response_mask_BR).sum(-1)
+        rewards = {name: getattr(inputs, name) - cost_B for name in ("base_reward_B", "final_reward_B")}
+        inputs = dataclasses.replace(inputs, **rewards)
     normalise = normaliser(config, divide_by_std=config.norm_adv_by_std_in_grpo, exact=False)
     fused_B = normalise(inputs.final_reward_B, inputs.fused_rows_B, inputs.group_B, fused_size(inputs, config))
     main_B = main_component(inputs, normalise)

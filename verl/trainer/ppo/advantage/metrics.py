@@ -10,7 +10,7 @@ import torch
 
 from verl.classmate.algorithm_config import AdvantageConfig
 from verl.trainer.ppo.advantage.base import AdvantageInputs
-from verl.trainer.ppo.advantage.normalise import groups_of
+from verl.trainer.ppo.advantage.normalise import constant, groups_of
 
 
 def reward_metrics(inputs: AdvantageInputs, config: AdvantageConfig) -> dict[str, float]:
@@ -21,7 +21,10 @@ def reward_metrics(inputs: AdvantageInputs, config: AdvantageConfig) -> dict[str
     metrics |= _of_component("classmate", weighted_B, inputs.classmate_rows_B, group_B, prefix="weighted_")
     if inputs.consistency_reward_B is not None:
         metrics |= _of_component("consistency", inputs.consistency_reward_B, inputs.consistency_rows_B, group_B)
-    groups = len(groups_of(group_B, inputs.main_rows_B))
+    members = groups_of(group_B, inputs.main_rows_B)
+    groups = len(members)
+    metrics["reasoning/groups"] = float(groups)
+    metrics["reasoning/constant_groups"] = float(sum(constant(inputs.base_reward_B[rows], None) for rows in members))
     usable = sum(len(rows) >= 2 for rows in groups_of(group_B, inputs.classmate_rows_B))
     metrics["classmate/excluded_groups"] = float(groups - usable)
     if inputs.greedy_base_B is not None:

@@ -33,11 +33,15 @@ def upstream_advantage(
     rows = _rows(inputs, config)
     mask_BR = inputs.response_mask_BR[rows]
     reward_B = torch.where(inputs.fused_rows_B, inputs.final_reward_B, inputs.base_reward_B)[rows].float()
-    constant_B = _constant_rows(inputs, config, algorithm, rows, reward_B)
+    cost_BR = torch.zeros(mask_BR.shape) if inputs.cost_BR is None else inputs.cost_BR[rows] * mask_BR
+    constant_B = _constant_rows(inputs, config, algorithm, rows, reward_B - cost_BR.sum(-1))
     if centres_batch:
         # The mean of the batch that they take off every row is no rounding; what a group has in common cancels.
         reward_B = torch.where(constant_B, torch.zeros_like(reward_B), reward_B)
-    arguments: dict[str, Any] = {"token_level_rewards": _on_last_token(reward_B, mask_BR), "response_mask": mask_BR}
+    arguments: dict[str, Any] = {
+        "token_level_rewards": _on_last_token(reward_B, mask_BR) - cost_BR,
+        "response_mask": mask_BR,
+    }
     if config.adv_estimator == "gae":
         assert inputs.values_BR is not None
         arguments |= {"values": inputs.values_BR[rows], "gamma": algorithm["gamma"], "lam": algorithm["lam"]}

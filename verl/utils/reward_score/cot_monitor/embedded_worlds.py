@@ -1,7 +1,7 @@
 """Verifier of the embedded worlds: is the last number that the output gives the right one?
 
-They are those of `verl.data_preprocessing.worlds`, and the teachers' (`teaching_world`), whose rows a policy can be
-trained to answer itself.
+They are those of `verl.data_preprocessing.worlds`, that of the reasoning pipeline (`reasoning_world`), and those of
+teachers (`teaching_world`), whose rows a policy can be trained to answer itself.
 
 verifier = get_verifier("thought_styles")
 verifier.compute_score("The answer is 85.", "85")       # 1.0
@@ -12,6 +12,7 @@ from verl.utils.reward_score.cot_monitor.BaseVerifier import register
 from verl.utils.reward_score.cot_monitor.hinted_arithmetic import HintedArithmeticVerifier
 
 
+@register("reasoning_steps")
 @register("teaching_arithmetic")
 @register("teaching_offtask")
 @register("thought_styles")

@@ -1,0 +1,1 @@
+"""Tests of reinforcement learning in the pipeline."""

@@ -1,0 +1,1 @@
+"""Reinforcement learning of the pipeline: `PureRLTrainer` and `ChainOfThoughtTrainer`, on the project's own trainer."""

@@ -1,0 +1,262 @@
+"""The stages of the pipeline: each is a function from what earlier ones left to what this one leaves in its folder.
+
+One decision: a stage reads files and writes files, and keeps nothing in memory for the next; so any of them can be
+killed, run again or run alone. The test problems are no argument of any of them.
+
+    >>> made = rejection(folder, context, model="models/policy", problems=problems)
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verl.reasoning.acceptance import Accepts, SoundSteps
+from verl.reasoning.backend_cache import CachedBackend
+from verl.reasoning.backend_engines import VLLMBackend
+from verl.reasoning.backend_hf import HFBackend
+from verl.reasoning.backends import GenBackend
+from verl.reasoning.distill.distiller import ReasoningDistiller
+from verl.reasoning.distill.progressive import ProgressiveDistiller
+from verl.reasoning.evaluation import SOUND, EvalReport, evaluate
+from verl.reasoning.pipeline_config import ReasoningPipelineConfig
+from verl.reasoning.prm.generator import PRMDataGenerator
+from verl.reasoning.prm.head_scorer import HeadScorer
+from verl.reasoning.prm.trainer import PRMTrainer
+from verl.reasoning.reader_approval import ReaderApproval
+from verl.reasoning.records import Problem, Solution, read_jsonl, write_jsonl
+from verl.reasoning.rejection import RejectionSampler
+from verl.reasoning.rewards import Reward
+from verl.reasoning.rl.cot import ChainOfThoughtTrainer
+from verl.reasoning.rl.trainer import PureRLTrainer
+from verl.reasoning.sft.fine_tune import fine_tune, told_of
+from verl.reasoning.stage_runs import MODEL, Made, place_model
+from verl.stepwise.aggregate import aggregate
+from verl.stepwise.steps import split_steps
+from verl.trainer.run.state import write_atomically
+
+PROBLEMS, ACCEPTED, REJECTED = "problems.jsonl", "accepted.jsonl", "rejected.jsonl"
+LABELS = "labelled.jsonl"
+REPORT = "report.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What all stages of a pipeline share."""
+
+    config: ReasoningPipelineConfig
+    """The whole."""
+    reward: Reward
+    """Of training; may change with the step."""
+    correctness: Reward
+    """Says what is right, the same at all times: accepts solutions, labels steps, evaluates."""
+    cache: Path | None
+    """File of all samples; None: nothing is kept."""
+
+    @contextmanager
+    def writer(self, model: str) -> Iterator[GenBackend]:
+        """A model that writes, on the configured engine; ended afterwards."""
+        with ExitStack() as stack:
+            backend = self._engine(model)
+            stack.callback(backend.close)
+            if self.cache is not None:
+                backend = CachedBackend(backend, self.cache)
+                stack.callback(backend.close)
+            yield backend
+
+    def _engine(self, model: str) -> GenBackend:
+        kind = self.config.backend
+        if kind == "auto":
+            from verl.utils.device import get_device_name
+
+            kind = "vllm" if self.config.device != "cpu" and get_device_name() == "cuda" else "hf"
+        if kind == "vllm":
+            return VLLMBackend(model)
+        return HFBackend(model, device=self.config.device)
+
+
+def pure_rl(folder: Path, context: Context, *, model: str, problems: Sequence[Problem]) -> Made:
+    """Stage 1: reinforcement learning with the reward alone."""
+    config = context.config
+    trainer = PureRLTrainer(config.rl_config(model, folder / "run"), context.reward)
+    result = trainer.train(list(problems), num_iterations=config.pure_rl_iterations)
+    return _trained(folder, result, config.pure_rl_iterations, len(problems))
+
+
+def cot(folder: Path, context: Context, *, model: str, problems: Sequence[Problem]) -> Made:
+    """Stage 2: the same with a reward of the chain of thought, whose answer part is the pipeline's reward."""
+    config = context.config
+    trainer = ChainOfThoughtTrainer(config.cot_config(model, folder / "run"), context.correctness)
+    result = trainer.train_with_cot_rewards(list(problems), num_iterations=config.cot_iterations)
+    write_atomically(folder / "emergence.json", json.dumps(dict(trainer.cot_emergence_metrics), indent=1) + "\n")
+    made = _trained(folder, result, config.cot_iterations, len(problems))
+    return dataclasses.replace(made, files=(*made.files, "emergence.json"))
+
+
+def _trained(folder: Path, result: Any, steps: int, problems: int) -> Made:
+    place_model(result.checkpoint, folder)
+    write_atomically(folder / "history.json", json.dumps(result.history, indent=1, default=str) + "\n")
+    return Made(files=(MODEL, "history.json"), counts={"steps": steps, "problems": problems})
+
+
+def rejection(folder: Path, context: Context, *, model: str, problems: Sequence[Problem]) -> Made:
+    """Stage 3, first half: samples, and those that are accepted, by readers too where the config names some."""
+    asked = list(problems)[: context.config.sampled_problems]
+    with context.writer(model) as writer, ExitStack() as stack:
+        tests: list[Accepts] = []
+        for number, reader in enumerate(context.config.readers):
+            backend = stack.enter_context(context.writer(reader))
+            tests.append(ReaderApproval(backend, name=f"reader_{number}"))
+        sampler = RejectionSampler(writer, None, context.correctness, context.config.rejection_config(), tests=tests)
+        found = sampler.accepted_set(asked)
+        found.write(folder)
+        write_atomically(folder / "sampling_report.txt", sampler.get_sampling_report() + "\n")
+    names = (PROBLEMS, ACCEPTED, REJECTED, "preferences.jsonl", "counts.json", "sampling_report.txt")
+    return Made(files=names, counts=found.counts)
+
+
+def rejection_fine_tuning(folder: Path, context: Context, *, model: str, samples: Path) -> Made:
+    """Stage 3, second half: fine-tunes the base model on what was accepted.
+
+    Raises:
+        ValueError: nothing was accepted.
+    """
+    accepted = read_jsonl(samples / ACCEPTED, Solution)
+    return _fine_tuned(folder, context, model=model, samples=samples, accepted=accepted)
+
+
+def reranked_fine_tuning(folder: Path, context: Context, *, model: str, samples: Path, judge: Path) -> Made:
+    """The same once more, on what the judge of steps has left of it, the soundest solutions first."""
+    use = context.config.use_prm_for
+    accepted = read_jsonl(samples / ACCEPTED, Solution)
+    problems = {one.id: one for one in read_jsonl(samples / PROBLEMS, Problem)}
+    scorer = HeadScorer.load(judge / MODEL)
+    pairs = [(problems[one.problem_id], one) for one in accepted]
+    refused = 0
+    if "filter" in use:
+        verdicts = SoundSteps(scorer, steps_of, threshold=scorer.model.spec.threshold).many(pairs)
+        refused = sum(verdict is not True for verdict in verdicts)
+        pairs = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict is True]
+    if "rank" in use:
+        told = scorer.score_steps(
+            [problem.problem for problem, _ in pairs], [steps_of(one.thinking or one.text) for _, one in pairs]
+        )
+        scores = [aggregate([s for s in some if s is not None], scorer.model.spec.agg) for some in told]
+        order = sorted(range(len(pairs)), key=lambda i: -(scores[i] or 0.0))
+        # Of each problem the sounder half, at least one: what is left is as varied in problems as before.
+        pairs = _best_of_each([pairs[i] for i in order])
+    made = _fine_tuned(folder, context, model=model, samples=samples, accepted=[one for _, one in pairs])
+    return dataclasses.replace(made, counts={**made.counts, "refused_by_judge": refused})
+
+
+def steps_of(text: str) -> list[str]:
+    """The steps of a thought, as everywhere in the pipeline."""
+    return [step.text for step in split_steps(text)]
+
+
+def _best_of_each(pairs: Sequence[tuple[Problem, Solution]]) -> list[tuple[Problem, Solution]]:
+    """Of the pairs of each problem, best first, the better half; at least one."""
+    groups: dict[str, list[tuple[Problem, Solution]]] = {}
+    for pair in pairs:
+        groups.setdefault(pair[0].id, []).append(pair)
+    return [pair for group in groups.values() for pair in group[: (len(group) + 1) // 2]]
+
+
+def _fine_tuned(folder: Path, context: Context, *, model: str, samples: Path, accepted: Sequence[Solution]) -> Made:
+    texts = {one.id: one.problem for one in read_jsonl(samples / PROBLEMS, Problem)}
+    rows = [(texts[one.problem_id], one.text) for one in accepted]
+    if not rows:
+        raise ValueError(
+            "rejection sampling accepted no solution to fine-tune on; more samples (rejection_samples), a lower "
+            "rejection.min_score_threshold or easier problems give some"
+        )
+    trained = fine_tune(model, rows, folder / "training", context.config.fine_tuning())
+    place_model(trained, folder)
+    told = told_of(trained)
+    names: tuple[str, ...] = ("rows", "left_out", "steps", "tokens")
+    return Made(files=(MODEL,), counts={key: told[key] for key in names if key in told})
+
+
+def process_rewards(folder: Path, context: Context, *, model: str, samples: Path) -> Made:
+    """Stage 4: labels the steps of right and wrong solutions, and trains the model that judges steps."""
+    config = context.config.prm_config(model, folder / "training")
+    problems = {one.id: one for one in read_jsonl(samples / PROBLEMS, Problem)}
+    right, wrong = (read_jsonl(samples / name, Solution) for name in (ACCEPTED, REJECTED))
+    most = context.config.prm_solutions
+    # Wrong ones are not more than right ones, or more than half of what may be taken.
+    chosen = right[: max(most // 2, most - len(wrong))]
+    chosen += wrong[: most - len(chosen)]
+    items = [
+        {
+            "problem": problems[one.problem_id].problem,
+            "problem_id": one.problem_id,
+            "answer": problems[one.problem_id].answer,
+            "source": problems[one.problem_id].source,
+            "solution": one.text,
+            "correct": one.correct,
+        }
+        for one in chosen
+    ]
+    with context.writer(model) as writer:
+        labeler = PRMDataGenerator(context.correctness, config, generator=writer)
+        data = labeler.generate_prm_dataset(items, resume=folder / "labels.partial.jsonl")
+    write_jsonl(folder / LABELS, list(data.solution_rows))
+    trainer = PRMTrainer(config)
+    metrics = trainer.train(data)
+    trainer.save(folder / MODEL)
+    write_atomically(folder / "metrics.json", json.dumps(metrics, indent=1, default=str) + "\n")
+    return Made(files=(MODEL, LABELS, "metrics.json"), counts={"solutions": len(items)})
+
+
+def distillation(
+    folder: Path, context: Context, *, teacher: str, student: str, problems: Sequence[Problem], dev: Sequence[Problem]
+) -> Made:
+    """Stage 5: the best model teaches the student, on its verified solutions."""
+    config = context.config.distillation(teacher, student, folder / "training")
+    kind: Callable[..., Any] = ProgressiveDistiller if config.curriculum_learning else ReasoningDistiller
+    with context.writer(teacher) as writer:
+        distiller = kind(config, context.correctness, teacher=writer)
+        train = distiller.progressive_distillation if config.curriculum_learning else None
+        train = train or distiller.distill_with_reasoning_preservation
+        told = train(list(problems), list(dev))
+    place_model(distiller.model_path, folder)
+    write_atomically(folder / "distillation.json", json.dumps(told, indent=1, default=str) + "\n")
+    return Made(files=(MODEL, "distillation.json"), counts={"problems": len(problems)})
+
+
+def evaluation(
+    folder: Path, context: Context, *, stage: str, model: str, problems: Sequence[Problem], judge: Path | None
+) -> Made:
+    """A model on problems that no stage has seen."""
+    scorer = HeadScorer.load(judge / MODEL) if judge is not None else None
+    with context.writer(model) as writer:
+        report = evaluate(
+            stage,
+            writer,
+            problems,
+            context.correctness,
+            context.config.judging(),
+            scorer=scorer,
+            threshold=SOUND if scorer is None else scorer.model.spec.threshold,
+        )
+    write_atomically(folder / REPORT, json.dumps(report.as_dict(), indent=1) + "\n")
+    return Made(files=(REPORT,), counts={"problems": report.num_evaluated, "excluded": report.excluded})
+
+
+def read_report(folder: Path) -> EvalReport:
+    """What `evaluation` has left."""
+    return EvalReport.from_dict(json.loads((folder / REPORT).read_text()))
+
+
+def write_solutions(file: Path, samples: Path, most: int = 200) -> int:
+    """The accepted solutions with the highest scores, as the original's `high_quality_solutions.json`."""
+    problems = {one.id: one.problem for one in read_jsonl(samples / PROBLEMS, Problem)}
+    accepted = sorted(read_jsonl(samples / ACCEPTED, Solution), key=lambda one: -(one.score or 0.0))[:most]
+    content: list[Mapping[str, Any]] = [
+        {"problem": problems[one.problem_id], "solution": one.text, "score": one.score} for one in accepted
+    ]
+    write_atomically(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    return len(content)
