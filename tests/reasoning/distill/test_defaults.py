@@ -10,10 +10,6 @@ from verl.reasoning.distill.progressive import ProgressiveDistiller
 from verl.reasoning.sft.fine_tune import fine_tune
 from verl.reasoning.sft.settings import FineTuneSettings
 
-pytest.importorskip("verl.reasoning.backend_hf")
-pytest.importorskip("verl.reasoning.scoring")
-pytest.importorskip("verl.reasoning.difficulty")
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("difficulty", ["passrate", "heuristic"])

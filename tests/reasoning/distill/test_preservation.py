@@ -1,11 +1,8 @@
 """Numbers of what a student has kept, against hand-made fixtures and enumeration."""
 
-import itertools
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from verl.reasoning.distill import preservation
 
@@ -24,15 +21,6 @@ def test_a_paired_interval_is_narrow_where_all_problems_agree() -> None:
     told = preservation.retention([1, 0] * 50, [1, 0] * 50)
     assert told["difference_ci"] == (0.0, 0.0)
     assert told["retention_ci"] == (1.0, 1.0)
-
-
-@given(st.integers(1, 7), st.data())
-def test_pass_at_k_is_the_share_of_all_choices(n: int, data: st.DataObject) -> None:
-    correct, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
-    choices = list(itertools.combinations(range(n), k))
-    assert preservation.pass_at_k(n, correct, k) == pytest.approx(
-        sum(any(one < correct for one in choice) for choice in choices) / len(choices)
-    )
 
 
 def test_a_majority_and_a_tie() -> None:

@@ -88,6 +88,14 @@ def test_the_same_call_again_trains_nothing(sums: Sums, tmp_path: Path) -> None:
         fine_tune(sums.model, sums.pairs, folder, settings(epochs=1, learning_rate=1e-3))
 
 
+def test_other_weights_under_the_same_name_are_noticed(tmp_path: Path) -> None:
+    sums = make_sums(tmp_path, most=3)
+    fine_tune(sums.model, sums.pairs, tmp_path / "tuned", settings(epochs=1))
+    make_sums(tmp_path, seed=1)
+    with pytest.raises(ConfigError, match="other model"):
+        fine_tune(sums.model, sums.pairs, tmp_path / "tuned", settings(epochs=1))
+
+
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_same_weights(sums: Sums, tmp_path: Path) -> None:
     how = {"backend": "transformers", "device": "cpu", "batch_size": 12, "learning_rate": 1e-2, "max_length": 64}

@@ -14,6 +14,7 @@ import numpy as np
 
 from verl.reasoning.distill import preservation
 from verl.reasoning.distill.sampling import ERROR, accepted
+from verl.reasoning.estimates import pass_at_k
 from verl.reasoning.records import Problem, Solution
 
 Behaviours = Callable[[Sequence[str]], Mapping[str, float]]
@@ -87,7 +88,7 @@ def summary(samples: Samples, *, min_score: float) -> dict[str, Any]:
     return {
         "accuracy": float(np.mean([right / n for n, right in counts])) if counts else None,
         "samples": least,
-        "pass_at_k": {k: float(np.mean([preservation.pass_at_k(n, right, k) for n, right in counts])) for k in ks},
+        "pass_at_k": {k: float(np.mean([pass_at_k(n=n, c=right, k=k) for n, right in counts])) for k in ks},
         "maj_at_k": float(np.mean([right for right, _ in voted])) if voted else None,
         "calibration_error": preservation.calibration_error(
             [share for _, share in voted], [right for right, _ in voted]

@@ -26,6 +26,7 @@ from verl.reasoning.distill.losses import Loss, check_vocabularies, distillation
 from verl.reasoning.distill.teacher_cache import TeacherCache, teacher_tokens
 from verl.reasoning.distill.training import Hooks, Plan, follow
 from verl.reasoning.sft.chat import Row, chat_tokenizer, encode
+from verl.reasoning.sft.fine_tune import weights_of
 from verl.reasoning.sft.settings import device_of
 from verl.trainer.run.state import write_atomically
 
@@ -79,10 +80,6 @@ def learn(
     if (known := _whole(folder / MARK, made_from)) is not None:
         return known
     _claim(folder, made_from)
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
     tokenizer = chat_tokenizer(config.student)
     kept, rows = _encoded(tokenizer, traces, config.max_length)
     course = Course(
@@ -92,7 +89,7 @@ def learn(
         replay_ratio=config.replay_ratio,
         seed=config.seed,
     )
-    model: Any = AutoModelForCausalLM.from_pretrained(config.student, dtype="float32")
+    model = _student(config.student)
     loss = _loss(config, tokenizer, rows, int(model.get_output_embeddings().weight.shape[0]), folder, revision)
     learner = Learner(model, pad_id=tokenizer.pad_token_id, settings=_settings(config, course.budget), loss=loss)
     progress = follow(learner, course, rows, hooks(tokenizer, kept), _plan(config, title), folder / CHECKPOINT)
@@ -207,6 +204,14 @@ class _Teacher:
             torch.cuda.empty_cache()
 
 
+def _student(name: str) -> Any:
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    return AutoModelForCausalLM.from_pretrained(name, dtype="float32")
+
+
 def _settings(config: DistillationConfig, budget: int) -> LearnSettings:
     return LearnSettings(
         budget=budget,
@@ -249,7 +254,8 @@ def _encoded(tokenizer: Any, traces: Sequence[Trace], max_length: int) -> tuple[
 def _made_from(config: DistillationConfig, traces: Sequence[Trace], stages: int, revision: str) -> dict[str, Any]:
     said = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("output_dir", "device")}
     texts = [dataclasses.astuple(one) for one in traces]
-    return {"config": said, "stages": stages, "teacher": revision, "traces": _digest(texts)}
+    about = {"teacher": revision, "student": weights_of(config.student), "traces": _digest(texts)}
+    return {"config": said, "stages": stages, **about}
 
 
 def _whole(mark: Path, made_from: dict[str, Any]) -> dict[str, Any] | None:

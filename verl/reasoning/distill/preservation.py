@@ -45,17 +45,6 @@ def retention(teacher: Sequence[float], student: Sequence[float], *, seed: int =
     }
 
 
-def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Chance that one of `k` samples is right, unbiased, from `correct` of `n` (M. Chen et al., 2021).
-
-    Raises:
-        ValueError: there are fewer samples than `k`.
-    """
-    if not 0 <= correct <= n or not 1 <= k <= n:
-        raise ValueError(f"pass@{k} of {correct} right ones in {n} samples cannot be; draw at least {k}")
-    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
-
-
 def majority(answers: Sequence[str | None], correct: Sequence[bool]) -> tuple[float, float] | None:
     """Of one problem: accuracy of its most frequent answer, and that answer's share; None where there is no answer.
 

@@ -15,20 +15,11 @@ from typing import Any
 
 import torch
 
+from verl.reasoning.token_backend import PLAIN_CHAT
 from verl.teaching.chat_ids import written_turn
 
 IGNORE = -100
 """Label of a token that is read but not learnt."""
-
-PLAIN_CHAT = (
-    "{%- for message in messages %}"
-    "{%- if message.role == 'user' %}{{- 'Question: ' + message.content + '\\n' }}"
-    "{%- elif message.role == 'assistant' %}{{- 'Answer: ' + message.content + '\\n' }}"
-    "{%- else %}{{- message.content + '\\n' }}{%- endif %}"
-    "{%- endfor %}"
-    "{%- if add_generation_prompt %}{{- 'Answer:' }}{%- endif %}"
-)
-"""Chat template of base models that have none; a model that is trained with it keeps it in its folder."""
 
 Pairs = Mapping[str, str] | Sequence[tuple[str, str]]
 """Problem -> answer, or pairs of them, where a problem has several answers."""
@@ -65,7 +56,10 @@ def pairs_of(rows: Pairs) -> list[tuple[str, str]]:
 
 
 def chat_tokenizer(model: Any) -> Any:
-    """The tokenizer of a folder or hub name, with a chat template and a token to pad with in any case."""
+    """The tokenizer of a folder or hub name, with a chat template and a token to pad with in any case.
+
+    A base model that has no template is given `PLAIN_CHAT`, which stays in the folder of what is trained.
+    """
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(model)

@@ -19,6 +19,7 @@ from verl.reasoning.sft import with_transformers, with_verl
 from verl.reasoning.sft.chat import Pairs, pairs_of
 from verl.reasoning.sft.settings import FineTuneSettings
 from verl.trainer.run.state import write_atomically
+from verl.workers.model_revision import folder_revision
 
 MARK = "fine_tuned.json"
 STARTED = "started.json"
@@ -62,12 +63,17 @@ def told_of(folder: str | Path) -> dict[str, Any]:
     return _reads(Path(folder) / MARK)
 
 
+def weights_of(model: str | Path) -> str:
+    """Which weights a folder holds now; a hub name as it is."""
+    folder = Path(model).expanduser()
+    return folder_revision(folder.resolve()) if folder.is_dir() else str(model)
+
+
 def _made_from(model: str, pairs: list[tuple[str, str]], settings: FineTuneSettings, trainer: str) -> dict[str, Any]:
-    path = Path(model).expanduser()
     said = dataclasses.asdict(settings)
     del said["backend"], said["device"]
     return {
-        "model": str(path.resolve()) if path.is_dir() else model,
+        "model": weights_of(model),
         "rows": blake2b(json.dumps(pairs).encode(), digest_size=16).hexdigest(),
         **said,
         "trainer": trainer,
