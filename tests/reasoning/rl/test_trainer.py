@@ -185,7 +185,7 @@ def test_a_training_has_its_own_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.guards("filler steps keep completeness at 1")
-def test_own_marks_are_read_where_the_usual_ones_were_read_before() -> None:
+def test_own_marks_count_where_the_usual_ones_were_read() -> None:
     config = CoTConfig(model_name="m", thinking_token="<reason>", answer_token="<out>", mode="gated")
     seen: list[str] = []
 

@@ -105,7 +105,7 @@ def test_the_loss_takes_the_coefficient_that_the_batch_brings() -> None:
     assert told == {"loss_entropy_coeff": 0.1, "loss_temperature": 0.7}
 
 
-def test_kl_cost_is_the_coefficient_times_the_difference_of_log_probs() -> None:
+def test_kl_cost_is_coefficient_times_log_prob_difference() -> None:
     """By hand: KL of the two real rows is 0.5 and 0.25 a token; the third row only fills the batch."""
     rows = {
         "old_log_probs": torch.tensor([[-1.0, -1.0], [-1.0, -9.0], [-1.0, -1.0]]),

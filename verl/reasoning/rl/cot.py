@@ -193,7 +193,7 @@ class ChainOfThoughtTrainer(PureRLTrainer):
             result.run_folder / METRICS, "".join(json.dumps({"step": k, **told}) + "\n" for k, told in by_step.items())
         )
         self.cot_emergence_metrics = {
-            name: [told[name] for told in by_step.values() if told[name] is not None] for name in NAMES
+            name: [value for told in by_step.values() if (value := told[name]) is not None] for name in NAMES
         }
         return result
 
@@ -268,8 +268,8 @@ class Tagged:
     async def __call__(self, problem: Problem, solution: Solution, context: RewardContext) -> RewardResult:
         """What the reward says of the response."""
         read = read_solution(solution.text, tags=self.reward.tags, opened=self.reward.opened)
-        parts = {"thinking": read.thinking, "answer_text": read.answer_text, "steps": read.steps}
-        return await self.reward(problem, replace(solution, **parts), context)
+        seen = replace(solution, thinking=read.thinking, answer_text=read.answer_text, steps=read.steps)
+        return await self.reward(problem, seen, context)
 
 
 def emergence(folder: Path, tags: Tags, *, opened: bool = False) -> dict[int, dict[str, float | None]]:

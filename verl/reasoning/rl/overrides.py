@@ -164,7 +164,11 @@ def _schedules(config: PureRLConfig, iterations: int) -> dict[str, Any]:
 
 
 def _schedule(node: str, schedule: Schedule) -> dict[str, Any]:
-    found = {f"{node}.kind": schedule.kind, f"{node}.start": schedule.start, f"{node}.end": schedule.end}
+    found: dict[str, Any] = {
+        f"{node}.kind": schedule.kind,
+        f"{node}.start": schedule.start,
+        f"{node}.end": schedule.end,
+    }
     if schedule.kind == "exp":
         found[f"{node}.decay"] = schedule.decay
     if schedule.kind in ("linear", "cosine"):
