@@ -33,7 +33,7 @@ def with_presets(presets: Mapping[str, Mapping[str, Any]]) -> Callable[[type[T]]
         def init(self: T, *, preset: str | None = None, **given: Any) -> None:
             if preset is not None and preset not in presets:
                 raise ValueError(f"preset={preset!r} is not known; write {' or '.join(map(repr, presets))}, or None")
-            made(self, preset=preset, **{**presets.get(preset or "", {}), **given})
+            made(self, **{**presets.get(preset or "", {}), **given, "preset": preset})
 
         cls.__init__ = init  # type: ignore[method-assign, assignment]
         return cls

@@ -16,7 +16,7 @@ from verl.trainer.ppo.core_algos import kl_penalty
 
 
 def kl_cost(
-    rows: Mapping[str, torch.Tensor], left_out_B: torch.Tensor, kind: str, controller: Any, metrics: dict[str, Any]
+    rows: Mapping[str, Any], left_out_B: torch.Tensor, kind: str, controller: Any, metrics: dict[str, Any]
 ) -> torch.Tensor:
     """What each token costs, (B, R); moves the controller's coefficient for the next step.
 

@@ -19,7 +19,7 @@ def check_reasoning(config: Mapping[str, Any], run: RunConfig) -> None:
     """
     reasoning = this_reasoning(config)
     if reasoning.ref_sync_every:
-        _check_sync(config)
+        _check_sync(config, run)
     longest = run.max_response_length
     if reasoning.overlong_buffer > longest:
         raise ConfigError(
@@ -29,11 +29,11 @@ def check_reasoning(config: Mapping[str, Any], run: RunConfig) -> None:
     _check_steered(config, reasoning)
 
 
-def _check_sync(config: Mapping[str, Any]) -> None:
+def _check_sync(config: Mapping[str, Any], run: RunConfig) -> None:
     key = f"{NODE}.ref_sync_every"
     if "rcl" in config and config["rcl"]["ref_mix"]["enable"]:
         raise ConfigError(f"{key} and rcl.ref_mix.enable=true both move the reference; write {key}=0")
-    check_moving_reference(config, key, never=f"{key}=0")
+    check_moving_reference(config, run, key, never=f"{key}=0")
 
 
 def _check_steered(config: Mapping[str, Any], reasoning: ReasoningConfig) -> None:
@@ -46,11 +46,12 @@ def _check_steered(config: Mapping[str, Any], reasoning: ReasoningConfig) -> Non
         )
 
 
-def check_moving_reference(config: Mapping[str, Any], key: str, *, never: str) -> None:
+def check_moving_reference(config: Mapping[str, Any], run: RunConfig, key: str, *, never: str) -> None:
     """There is a reference, and each of its shards is of the same weights as the policy's.
 
     Args:
         config: the whole, plain.
+        run: its typed view.
         key: that moves it.
         never: what to write for one that stays.
 
@@ -59,7 +60,7 @@ def check_moving_reference(config: Mapping[str, Any], key: str, *, never: str) -
     """
     policy = config["actor_rollout_ref"]
     actor, reference, model = policy["actor"], policy["ref"], policy["model"]
-    if not (actor["use_kl_loss"] or config["algorithm"]["use_kl_in_reward"]):
+    if not (actor["use_kl_loss"] or run.algorithm.use_kl_in_reward):
         raise ConfigError(
             f"{key} moves a reference, but nothing is compared with one; write "
             f"actor_rollout_ref.actor.use_kl_loss=true, or {never}"

@@ -74,7 +74,7 @@ def check_teaching(config: Mapping[str, Any], run: RunConfig, teaching: Teaching
                 "actor_rollout_ref.rollout.calculate_log_probs=true"
             )
     if teaching.ref_mix.enable:
-        check_moving_reference(config, f"{NODE}.ref_mix.enable=true", never=f"{NODE}.ref_mix.enable=false")
+        check_moving_reference(config, run, f"{NODE}.ref_mix.enable=true", never=f"{NODE}.ref_mix.enable=false")
     if teaching.collect.enable:
         held_out_hashes(teaching.collect.exclude_files)
 
