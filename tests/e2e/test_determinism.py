@@ -24,23 +24,32 @@ def _numbers(folder: Path, step: int) -> dict[str, Any]:
     return {key: value for key, value in line.items() if not is_timed(key)}
 
 
-def test_same_numbers_in_every_run_and_after_kill_and_resume(world: World, tmp_path: Path) -> None:
-    def arguments(folder: Path) -> list[str]:
-        return settings(
-            world,
-            folder,
-            "trainer.deterministic=true",
-            f"trainer.total_training_steps={STEPS}",
-            f"trainer.save_freq={SAVE_FREQ}",
-            f"trainer.test_freq={SAVE_FREQ}",
-            graded_reward(tmp_path),
-        )
+def _arguments(world: World, folder: Path) -> list[str]:
+    """Of a run beside others of its kind."""
+    return settings(
+        world,
+        folder,
+        "trainer.deterministic=true",
+        f"trainer.total_training_steps={STEPS}",
+        f"trainer.save_freq={SAVE_FREQ}",
+        f"trainer.test_freq={SAVE_FREQ}",
+        graded_reward(folder.parent),
+    )
 
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    finished([*MAIN, *arguments(whole)], log=tmp_path / "whole.txt")
 
+@pytest.fixture(scope="module")
+def whole(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on Ray, from its start to its end."""
+    folder = tmp_path_factory.mktemp("deterministic") / "whole"
+    finished([*MAIN, *_arguments(world, folder)], log=folder.with_suffix(".txt"))
+    return folder
+
+
+def test_same_numbers_in_every_run_and_after_kill_and_resume(world: World, whole: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    arguments = _arguments(world, broken)
     # A step is saved before it is validated: what goes wrong in validation costs no step.
-    with start([*MAIN, *arguments(broken)], log=tmp_path / "broken.txt") as run:
+    with start([*MAIN, *arguments], log=tmp_path / "broken.txt") as run:
         run.wait_for((broken / "latest_checkpointed_iteration.txt").exists)
         run.kill()
     assert (broken / "latest_checkpointed_iteration.txt").read_text() == str(SAVE_FREQ)
@@ -51,7 +60,7 @@ def test_same_numbers_in_every_run_and_after_kill_and_resume(world: World, tmp_p
         assert _dump(whole, step) == _dump(broken, step)
     assert not (broken / f"global_step_{STEPS}").exists()
 
-    terminal = finished([*MAIN, *arguments(broken)], log=tmp_path / "resumed.txt")
+    terminal = finished([*MAIN, *arguments], log=tmp_path / "resumed.txt")
     assert f"(resumes at step {SAVE_FREQ})" in terminal
     assert f"step {SAVE_FREQ + 1}/{STEPS}" in terminal
     assert f"step {SAVE_FREQ}/{STEPS}" not in terminal
@@ -62,24 +71,34 @@ def test_same_numbers_in_every_run_and_after_kill_and_resume(world: World, tmp_p
     for step in (0, SAVE_FREQ, STEPS):
         assert rows(whole, step, validation=True) == rows(broken, step, validation=True)
 
-    # One process instead of Ray: from the start, and from a checkpoint of the run on Ray.
-    debug, later = tmp_path / "debug", tmp_path / "later"
-    finished([*MAIN, *arguments(debug), "debug=true"], log=tmp_path / "debug.txt")
+    # One process instead of Ray.
+    debug = tmp_path / "debug"
+    finished([*MAIN, *_arguments(world, debug), "debug=true"], log=tmp_path / "debug.txt")
     assert not (debug / "logs" / "ray").exists()
-    shutil.copytree(whole, later, ignore=shutil.ignore_patterns(f"global_step_{STEPS}"))
-    (later / "latest_checkpointed_iteration.txt").write_text(str(SAVE_FREQ))
-    _unfinish(later)
-    terminal = finished([*MAIN, *arguments(later), "debug=true"], log=tmp_path / "later.txt")
-    assert f"(resumes at step {SAVE_FREQ})" in terminal
-    for step in range(1, STEPS + 1):
-        assert _dump(debug, step) == _dump(later, step) == _dump(whole, step)
-        numbers = _numbers(whole, step)
-        for folder in (debug, later):
-            mine = _numbers(folder, step)
-            assert mine == {key: numbers[key] for key in mine}
+    _assert_same_but_for_ray(debug, whole)
     assert rows(debug, STEPS, validation=True) == rows(whole, STEPS, validation=True)
     weights = Path(f"global_step_{STEPS}") / "actor" / "huggingface" / "model.safetensors"
     assert (debug / weights).read_bytes() == (whole / weights).read_bytes()
+
+
+@pytest.mark.long
+def test_one_process_goes_on_with_a_run_on_ray(world: World, whole: Path, tmp_path: Path) -> None:
+    # Beside it, for the same config.
+    later = whole.with_name("later")
+    shutil.copytree(whole, later, ignore=shutil.ignore_patterns(f"global_step_{STEPS}"))
+    (later / "latest_checkpointed_iteration.txt").write_text(str(SAVE_FREQ))
+    _unfinish(later)
+    terminal = finished([*MAIN, *_arguments(world, later), "debug=true"], log=tmp_path / "later.txt")
+    assert f"(resumes at step {SAVE_FREQ})" in terminal
+    _assert_same_but_for_ray(later, whole)
+
+
+def _assert_same_but_for_ray(folder: Path, whole: Path) -> None:
+    """Rows byte for byte, and every number that one process has."""
+    for step in range(1, STEPS + 1):
+        assert _dump(folder, step) == _dump(whole, step)
+        mine, numbers = _numbers(folder, step), _numbers(whole, step)
+        assert mine == {key: numbers[key] for key in mine}
 
 
 def _unfinish(folder: Path) -> None:
