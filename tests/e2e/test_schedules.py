@@ -95,7 +95,7 @@ def test_live_self_play_answers_with_the_last_steps_weights(world: World, runs: 
     assert log_probs["step 1"] != pytest.approx(log_probs["start"], rel=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_classmates_that_take_turns_on_a_cpu_give_equal_rewards(world: World, tmp_path: Path) -> None:
     def run(schedule: str) -> list[dict[str, Any]]:
         folder = tmp_path / schedule
