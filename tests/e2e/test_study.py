@@ -23,15 +23,19 @@ def run(folder: Path, *more: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_the_short_form_ends_with_results(tmp_path: Path) -> None:
-    assert "cot_transfer_short: 4 runs, 0 there" in run(tmp_path)
+@pytest.mark.parametrize(
+    ("more", "seeds"), [(("--seeds", "11"), (11,)), pytest.param((), (11, 12), marks=pytest.mark.long)]
+)
+def test_the_short_form_ends_with_results(more: tuple[str, ...], seeds: tuple[int, ...], tmp_path: Path) -> None:
+    count = 2 * len(seeds)
+    assert f"cot_transfer_short: {count} runs, 0 there" in run(tmp_path, *more)
     results = load_results(tmp_path / "results", "cot_transfer_short")
-    assert {(one.arm, one.seed) for one in results} == {(arm, seed) for arm in ("baseline", "two") for seed in (11, 12)}
+    assert {(one.arm, one.seed) for one in results} == {(arm, seed) for arm in ("baseline", "two") for seed in seeds}
     for one in results:
         assert {"unseen", "accuracy", "tokens", "start_unseen", "classmates"} <= set(one.numbers)
         assert 0 < one.numbers["tokens"] <= 64
     files = {path: path.read_text() for path in (tmp_path / "results").rglob("*.json")}
-    assert "cot_transfer_short: 4 runs, 4 there" in run(tmp_path)
+    assert f"cot_transfer_short: {count} runs, {count} there" in run(tmp_path, *more)
     assert {path: path.read_text() for path in files} == files
 
 
