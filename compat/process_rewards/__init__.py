@@ -1,8 +1,8 @@
 """The original document's module of this name; the code is in `verl.reasoning.prm`."""
 
 from verl.reasoning.prm.config import PRMConfig
-from verl.reasoning.prm.data import PRMDataGenerator
 from verl.reasoning.prm.evaluator import ProcessRewardEvaluator
+from verl.reasoning.prm.generator import PRMDataGenerator
 from verl.reasoning.prm.model import ProcessRewardModel
 from verl.reasoning.prm.trainer import PRMTrainer
 
