@@ -382,7 +382,8 @@ def is_editable_here() -> bool:
 
 def compile_checkout() -> None:
     """Byte-compiles our own modules, which PYTHONDONTWRITEBYTECODE would leave to every process anew."""
-    compileall.compile_dir(str(ROOT / "verl"), quiet=2)
+    for folder in ("verl", "compat"):
+        compileall.compile_dir(str(ROOT / folder), quiet=2)
     compileall.compile_file(str(ROOT / "verl_overlay.py"), quiet=2)
 
 

@@ -80,7 +80,8 @@ def run_python(python: Path, code: str, cwd: Path) -> list[str]:
 
 def test_wheel_holds_our_files_and_none_of_upstreams(wheel: Path) -> None:
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert packed == {"verl_overlay.py", *project_files("verl")}
+    names = {name.removeprefix("compat/") for name in project_files("compat")}
+    assert packed == {"verl_overlay.py", *project_files("verl"), *names}
     upstream = {str(name) for name in importlib.metadata.files("verl") or []}
     assert not packed & upstream
     assert wheel.name.startswith("classmate_cot_verl-")
