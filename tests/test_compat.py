@@ -1,4 +1,4 @@
-"""The original document's imports and keywords work from anywhere, as it writes them (specs/pipeline.md, section 11)."""
+"""The original document's imports and keywords work from anywhere, as it writes them (specs/pipeline.md, 11)."""
 
 import importlib
 from pathlib import Path

@@ -37,8 +37,6 @@ READERS = {
     # The parser of a supervised training's config, which is another one.
     "verl/trainer/sft/settings.py": {"trainer.console"},
     "verl/workers/reward_manager/classmate_cot.py": {"reward_model", "debug"},
-    # Upstream's key, which the KL in the reward is read from.
-    "verl/trainer/preflight/reasoning.py": {"algorithm.use_kl_in_reward"},
     # Before there is a typed view: what nobody typed is filled in, what a script has given is merged.
     "verl/trainer/run/choices.py": {"algorithm.adv_estimator"},
     "verl/trainer/run/unset.py": {"reward_model"},
