@@ -140,4 +140,4 @@ def test_importing_verl_loads_nothing_heavy_of_ours() -> None:
 def test_import_verl_and_help_stay_fast() -> None:
     measured = import_time.measure(runs=1)
     assert measured["added_s"] <= import_time.LIMIT_S
-    assert measured["help_added_s"] <= import_time.HELP_LIMIT_S
+    assert measured["help_added_s"] <= import_time.HELP_LIMIT * measured["import_s"]
