@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from verl.data_preprocessing.common import run_command
 from verl.reasoning.pipeline import ReasoningModelPipeline
 from verl.reasoning.pipeline_config import read_config
 from verl.reasoning.records import Problem, Solution
@@ -55,4 +56,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -21,8 +21,8 @@ from verl.reasoning.shaping import cosine_length, repetition
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoTRewardSettings:
-    """What counts how much."""
+class CoTWeights:
+    """What counts how much, whatever a solution's limits are; the one home of these defaults."""
 
     mode: Literal["gated", "weighted"] = "gated"
     """gated: the thought counts only as far as the answer is right; weighted: it counts by itself."""
@@ -50,8 +50,6 @@ class CoTRewardSettings:
     """See `cot_rewards.SCRIPTS`."""
     length_shaping: Literal["none", "cosine"] = "none"
     """cosine: a right answer earns 1 with the shortest solution, half with one of `max_length` tokens."""
-    max_length: int = 1280
-    """Tokens; words where a solution's are not known. For `length_shaping`."""
     penalty_repetition: float = 0.0
     """Taken off for the share of 4-grams of words that are repeated, times this."""
 
@@ -71,6 +69,14 @@ class CoTRewardSettings:
             raise ValueError("thinking_reward_weight and answer_reward_weight are 0; write one above 0")
         if not 0 <= self.gate_floor <= 1 or self.penalty_repetition < 0:
             raise ValueError("write 0 <= gate_floor <= 1 and penalty_repetition >= 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoTRewardSettings(CoTWeights):
+    """The same, with the length that a solution may have."""
+
+    max_length: int = 1280
+    """Tokens; words where a solution's are not known. For `length_shaping`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from verl.reasoning.acceptance import Accepts, SoundSteps
 from verl.reasoning.backend_cache import CachedBackend
 from verl.reasoning.backend_engines import VLLMBackend
@@ -139,7 +141,10 @@ def reranked_fine_tuning(folder: Path, context: Context, *, model: str, samples:
     if "filter" in use:
         verdicts = SoundSteps(scorer, steps_of, threshold=scorer.model.spec.threshold).many(pairs)
         refused = sum(verdict is not True for verdict in verdicts)
-        pairs = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict is True]
+        if refused < len(pairs):
+            pairs = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict is True]
+        else:
+            tqdm.write("the judge of steps refuses every solution, so its verdicts tell nothing: none is left out")
     if "rank" in use:
         told = scorer.score_steps(
             [problem.problem for problem, _ in pairs], [steps_of(one.thinking or one.text) for _, one in pairs]

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from verl.classmate.record import RowRecord
-from verl.reasoning.cot_reward import CoTReward, CoTRewardSettings, emergence_metrics
+from verl.reasoning.cot_reward import CoTReward, CoTRewardSettings, CoTWeights, emergence_metrics
 from verl.reasoning.reading import Tags, read_solution
 from verl.reasoning.records import Problem, Solution
 from verl.reasoning.rewards import Reward, RewardContext, RewardResult, as_reward
@@ -35,39 +35,12 @@ METRICS = "cot_metrics.jsonl"
 
 @with_presets({"seed": SEED})
 @dataclass(frozen=True, kw_only=True)
-class CoTConfig(PureRLConfig):
-    """A training of chains of thought (spec section 3.2); what is not here is as in `PureRLConfig`."""
+class CoTConfig(PureRLConfig, CoTWeights):
+    """A training of chains of thought (spec section 3.2): what earns how much is in `CoTWeights`, the rest is as in
+    `PureRLConfig`."""
 
     output_dir: str = "./cot_output"
     """Gets the run folders, the data and the reward that workers read."""
-    mode: Literal["gated", "weighted"] = "gated"
-    """gated: a thought earns only as far as its answer is right; weighted: by itself, as in the original."""
-    thinking_reward_weight: float = 0.3
-    """Of the thought."""
-    answer_reward_weight: float = 0.7
-    """Of the answer."""
-    step_clarity_weight: float = 0.2
-    """Of clarity in the thought; these three are divided by their sum."""
-    logical_flow_weight: float = 0.3
-    """Of flow in the thought."""
-    completeness_weight: float = 0.2
-    """Of completeness in the thought."""
-    format_weight: float = 0.1
-    """Of one closed thought with an answer behind it, gated only."""
-    language_weight: float = 0.0
-    """Of the share of words in `language`."""
-    language: str = "en"
-    """See `cot_rewards.SCRIPTS`."""
-    usefulness_weight: float = 0.0
-    """Of what the thought is worth to a frozen reader; needs the trainer's `usefulness`."""
-    length_shaping: Literal["none", "cosine"] = "none"
-    """cosine: a right answer earns less the longer it is."""
-    penalty_repetition: float = 0.0
-    """Taken off for the share of words that are repeated, times this."""
-    gate_floor: float = 0.0
-    """What of a thought's reward a wrong answer still earns."""
-    force_thinking_steps: int = 3
-    """Distinct steps of a complete thought: what the reward asks for; none is ever filled in."""
     max_thinking_length: int = 1024
     """Tokens of a thought."""
     max_answer_length: int = 256
