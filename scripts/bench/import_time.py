@@ -74,9 +74,7 @@ def main() -> int:
     print(f"processor time, median of {runs} processes")
     print(f"  import verl without the overlay  {result['import_s']:7.3f} s")
     print(f"  the overlay adds                 {result['added_s']:7.3f} s   (at most {LIMIT_S} s)")
-    print(
-        f"  --help adds to both              {result['help_added_s']:7.3f} s   (at most {HELP_LIMIT:.0%} of it)"
-    )
+    print(f"  --help adds to both              {result['help_added_s']:7.3f} s   (at most {HELP_LIMIT:.0%} of it)")
     print(json.dumps({"benchmark": "import_time", "runs": runs, **{k: round(v, 3) for k, v in result.items()}}))
     return 0
 

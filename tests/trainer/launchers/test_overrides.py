@@ -66,7 +66,7 @@ def test_each_name_has_its_key_or_is_refused(typed: str, phase) -> None:
 def test_an_evaluation_has_no_use_for_training() -> None:
     settings = translate(["max_probe_tokens=7", "student_model=s"], PHASES["evaluation"], groups={})
     assert settings.overrides == ["rcl.protocol.max_probe_tokens=7"]
-    assert settings.student == "s"
+    assert settings.students == ("s",)
     with pytest.raises(ConfigError, match=r"learning_rate: the evaluation of a teacher .*belongs to: .*rl"):
         translate(["learning_rate=1"], PHASES["evaluation"], groups={})
 
