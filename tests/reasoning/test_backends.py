@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def backend(folder: Path) -> Iterator[HFBackend]:
-    with HFBackend(str(folder), deterministic=True) as backend:
+    with HFBackend(str(folder), device="cpu", deterministic=True) as backend:
         yield backend
 
 

@@ -134,7 +134,7 @@ class TestBatches:
         frozen, told = trained(tmp_path / "a", toy_rows(16), freeze_backbone_epochs=1, learning_rate=1e-12)
         assert {line["phase"] for line in told["history"]} == {"head", "full"}
         before = torch.cat([one.flatten() for one in base.model.layers.parameters()])
-        after = torch.cat([one.detach().flatten() for one in frozen.model.backbone.layers.parameters()])
+        after = torch.cat([one.detach().cpu().flatten() for one in frozen.model.backbone.layers.parameters()])
         assert torch.allclose(before, after, atol=1e-6)
         assert all(one.requires_grad for one in frozen.model.parameters())
 

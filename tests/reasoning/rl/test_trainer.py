@@ -140,6 +140,7 @@ def test_one_iteration_by_hand(tmp_path: Path) -> None:
         temperature_start=0.8,
         temperature_end=0.4,
         temperature_decay=0.5,
+        precision="fp32",
     )
     trainer = PureRLTrainer(config, lambda problem, solution: len(solution) / 10)
     drawn = trainer.collect_trajectories(["1 + 1 = ?", "2 + 2 = ?"])
@@ -147,7 +148,7 @@ def test_one_iteration_by_hand(tmp_path: Path) -> None:
     assert len({tuple(one["tokens"]) for one in drawn}) > 2
     one = drawn[0]
     prompt = trainer.sampler.prompt_ids(Problem(id="x", problem=one["problem"]), "{problem}")
-    ids = torch.tensor([prompt + one["tokens"]])
+    ids = torch.tensor([prompt + one["tokens"]], device=trainer.model.device)
     with torch.no_grad():
         logits = trainer.model(input_ids=ids).logits[0].float()
     expected = [
