@@ -54,6 +54,18 @@ def read_solution(
     return Solution(problem_id=problem_id, text=text, **fields)
 
 
+def parted(text: str, *, tags: Tags | None = None) -> tuple[str, str, str]:
+    """What stands before a thought, the thought, and what follows; joined they are the text.
+
+    A text without a thought is all thought: its steps are those of the whole.
+    """
+    thinking = _parts(text, tags or Tags(), opened=False)[0]
+    if not thinking.strip():
+        return "", text, ""
+    start = text.index(thinking)
+    return text[:start], thinking, text[start + len(thinking) :]
+
+
 def _parts(text: str, tags: Tags, opened: bool) -> tuple[str, str]:
     before, closes, after = text.partition(tags.thinking_end)
     if closes:

@@ -8,6 +8,7 @@ killed, run again or run alone. The test problems are no argument of any of them
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -162,6 +163,16 @@ def steps_of(text: str) -> list[str]:
     return [step.text for step in split_steps(text)]
 
 
+def _spread(solutions: Sequence[Solution]) -> list[Solution]:
+    """The first of each problem, then the second of each, and so on: a part of them is of as many as can be."""
+    seen: Counter[str] = Counter()
+    turns = []
+    for one in solutions:
+        turns.append(seen[one.problem_id])
+        seen[one.problem_id] += 1
+    return [solutions[i] for i in sorted(range(len(solutions)), key=turns.__getitem__)]
+
+
 def _best_of_each(pairs: Sequence[tuple[Problem, Solution]]) -> list[tuple[Problem, Solution]]:
     """Of the pairs of each problem, best first, the better half; at least one."""
     groups: dict[str, list[tuple[Problem, Solution]]] = {}
@@ -189,7 +200,7 @@ def process_rewards(folder: Path, context: Context, *, model: str, samples: Path
     """Stage 4: labels the steps of right and wrong solutions, and trains the model that judges steps."""
     config = context.config.prm_config(model, folder / "training")
     problems = {one.id: one for one in read_jsonl(samples / PROBLEMS, Problem)}
-    right, wrong = (read_jsonl(samples / name, Solution) for name in (ACCEPTED, REJECTED))
+    right, wrong = (_spread(read_jsonl(samples / name, Solution)) for name in (ACCEPTED, REJECTED))
     most = context.config.prm_solutions
     # Wrong ones are not more than right ones, or more than half of what may be taken.
     chosen = right[: max(most // 2, most - len(wrong))]

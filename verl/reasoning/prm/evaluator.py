@@ -18,6 +18,7 @@ from typing import Any
 from verl.reasoning.prm.head_scorer import HeadScorer
 from verl.reasoning.prm.metrics import solution_metrics, step_metrics
 from verl.reasoning.prm.model import ProcessRewardModel
+from verl.reasoning.reading import parted
 from verl.reasoning.step_scorer import StepScorer
 from verl.stepwise.aggregate import AGGREGATIONS, Aggregation, aggregate
 from verl.stepwise.first_error import NONE, best_threshold, first_error, found_errors
@@ -183,7 +184,8 @@ class ProcessRewardEvaluator:
         if not solution.strip():
             return []
         least, most = self._words
-        return [step.text for step in split_steps(solution, min_step_words=least, max_step_words=most)]
+        thought = parted(solution)[1]
+        return [step.text for step in split_steps(thought, min_step_words=least, max_step_words=most)]
 
     def _result(self, steps: Sequence[str], scores: Sequence[float | None]) -> dict[str, Any]:
         details: list[dict[str, Any]] = [

@@ -31,6 +31,7 @@ from verl.reasoning.prm.outcomes import are_right
 from verl.reasoning.prm.perturb import kinds_of
 from verl.reasoning.prm.planting import Planter
 from verl.reasoning.prm.rows import LabelledSolution, PRMDataset, solution_rows
+from verl.reasoning.reading import parted
 from verl.reasoning.records import Problem, Solution, as_problem
 from verl.reasoning.rewards import as_reward
 from verl.stepwise.steps import split_steps
@@ -41,11 +42,18 @@ _CHUNK = 16
 
 @dataclass(frozen=True)
 class _Solved:
-    """A solution with its problem, cut into steps."""
+    """A solution with its problem, cut into steps: those of its thought, if it has one."""
 
     problem: Problem
     steps: tuple[str, ...]
     correct: bool | None
+    around: tuple[str, str] = ("", "")
+    """What stands before and behind the steps: the marks of a thought, the answer."""
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "".join((self.around[0], *self.steps, self.around[1]))
 
 
 class PRMDataGenerator:
@@ -132,12 +140,13 @@ class PRMDataGenerator:
         found = []
         for number, item in enumerate(items):
             problem, text, correct = _read(item, number)
+            before, thought, behind = parted(text)
             cut = split_steps(
-                text, min_step_words=self.config.min_step_length, max_step_words=self.config.max_step_length
+                thought, min_step_words=self.config.min_step_length, max_step_words=self.config.max_step_length
             )
-            found.append(_Solved(problem, tuple(step.text for step in cut), correct))
+            found.append(_Solved(problem, tuple(step.text for step in cut), correct, (before, behind)))
         asked = [place for place, one in enumerate(found) if one.correct is None and one.steps]
-        told = are_right(self._reward, [(found[place].problem, "".join(found[place].steps)) for place in asked])
+        told = are_right(self._reward, [(found[place].problem, found[place].text) for place in asked])
         for place, right in zip(asked, told, strict=True):
             found[place] = replace(found[place], correct=right)
         return found
@@ -152,7 +161,10 @@ class PRMDataGenerator:
         if self.config.label_mode != "perturb":
             assert self._labeler is not None
             labels = self._labeler.label(
-                [one.problem for one in usable], [one.steps for one in usable], [one.correct for one in usable]
+                [one.problem for one in usable],
+                [one.steps for one in usable],
+                [one.correct for one in usable],
+                [one.around for one in usable],
             )
             rows += [_natural(one, told) for one, told in zip(usable, labels, strict=True)]
         else:
@@ -163,7 +175,8 @@ class PRMDataGenerator:
                 if one.correct:
                     rng = random.Random(f"{self.config.seed}/{one.problem.id}/{''.join(one.steps)}")
                     others = [step for name, step in donors if name != one.problem.id]
-                    rows += planter.rows(one.problem, one.steps, rng, rng.sample(others, min(64, len(others))))
+                    chosen = rng.sample(others, min(64, len(others)))
+                    rows += planter.rows(one.problem, one.steps, rng, chosen, one.around[0])
             counts += planter.counts
         return rows, counts
 
@@ -270,7 +283,9 @@ def _chunks(solved: Sequence[_Solved]) -> list[list[_Solved]]:
 
 
 def _key(chunk: Sequence[_Solved]) -> str:
-    content = json.dumps([[one.problem.id, one.problem.answer, list(one.steps), one.correct] for one in chunk])
+    content = json.dumps(
+        [[one.problem.id, one.problem.answer, list(one.steps), one.correct, *one.around] for one in chunk]
+    )
     return blake2b(content.encode(), digest_size=16).hexdigest()
 
 

@@ -80,24 +80,34 @@ class MonteCarloLabeler:
         self.spent = Spent()
 
     def label(
-        self, problems: Sequence[Problem], steps: Sequence[Sequence[str]], correct: Sequence[bool | None]
+        self,
+        problems: Sequence[Problem],
+        steps: Sequence[Sequence[str]],
+        correct: Sequence[bool | None],
+        around: Sequence[tuple[str, str]] | None = None,
     ) -> list[tuple[StepLabel | None, ...]]:
         """The labels of each solution's steps; None: not known. What follows the first wrong step has none.
 
         Args:
             problems: one for each solution.
-            steps: of each solution; joined they are its text.
+            steps: of each solution; joined, with what stands around them, they are its text.
             correct: whether its answer is right; None: the reward is asked.
+            around: what stands before and behind the steps of each, for instance the marks of a thought and the answer;
+                None: nothing.
         """
-        told = self._ends(problems, steps, correct)
-        askings = [self._ask(one, count) for one, count in zip(zip(problems, steps, strict=True), told, strict=True)]
+        around = around or [("", "")] * len(steps)
+        told = self._ends(problems, steps, correct, around)
+        askings = [
+            self._ask(problem, some, right, ends_there=not behind)
+            for problem, some, right, (_, behind) in zip(problems, steps, told, around, strict=True)
+        ]
         labels: list[list[StepLabel | None]] = [[] for _ in askings]
         wanted: dict[int, list[int]] = {}
         for number, asking in enumerate(askings):
             _advance(asking, None, number, wanted, labels)
         while wanted:
             pairs = [(number, place) for number, places in wanted.items() for place in places]
-            counts = self._counts([(problems[n], "".join(steps[n][: place + 1])) for n, place in pairs])
+            counts = self._counts([(problems[n], around[n][0] + "".join(steps[n][: place + 1])) for n, place in pairs])
             answers: dict[int, list[Count]] = {}
             for (number, _), count in zip(pairs, counts, strict=True):
                 answers.setdefault(number, []).append(count)
@@ -111,16 +121,23 @@ class MonteCarloLabeler:
         return self._counts([(problem, prefix) for prefix in prefixes], all_of_them=True)
 
     def _ends(
-        self, problems: Sequence[Problem], steps: Sequence[Sequence[str]], correct: Sequence[bool | None]
+        self,
+        problems: Sequence[Problem],
+        steps: Sequence[Sequence[str]],
+        correct: Sequence[bool | None],
+        around: Sequence[tuple[str, str]],
     ) -> list[bool | None]:
         asked = [place for place, right in enumerate(correct) if right is None and steps[place]]
-        verdicts = are_right(self._reward, [(problems[place], "".join(steps[place])) for place in asked])
+        texts = ["".join((around[place][0], *steps[place], around[place][1])) for place in asked]
+        verdicts = are_right(self._reward, list(zip((problems[place] for place in asked), texts, strict=True)))
         known = dict(zip(asked, verdicts, strict=True))
         return [known.get(place) if right is None else right for place, right in enumerate(correct)]
 
-    def _ask(self, solution: tuple[Problem, Sequence[str]], right: bool | None) -> Asking:
-        """Labels one solution. The last step is labelled by the verdict on the solution, and costs no completion."""
-        problem, steps = solution
+    def _ask(self, problem: Problem, steps: Sequence[str], right: bool | None, *, ends_there: bool) -> Asking:
+        """Labels one solution.
+
+        If it ends with its last step, that is labelled by the verdict on the solution, and costs no completion.
+        """
         config = self._config
         if not steps:
             return []
@@ -130,12 +147,16 @@ class MonteCarloLabeler:
         if own.success and not config.mc_threshold and config.label_kind == "hard":
             return [_label(own, config, source="propagated") for _ in steps]
         search = self._halving if config.search == "binary" else self._in_order
-        labels = yield from search(len(steps) - 1, own)
-        if len(labels) == len(steps) - 1 and not any(label is not None and label.hard == 0 for label in labels):
+        labels = yield from search(len(steps) - int(ends_there), own)
+        if (
+            ends_there
+            and len(labels) == len(steps) - 1
+            and not any(label is not None and label.hard == 0 for label in labels)
+        ):
             end = None if right is None else Count(int(right), 1)
             labels.append(None if end is None else _label(end, config))
         if audited:
-            wrong = any(label is not None and label.hard == 0 for label in labels)
+            wrong = any(map(_fails, labels))
             with self.spent.lock:
                 self.spent.audited += 1
                 self.spent.audited_wrong += int(wrong)

@@ -24,11 +24,19 @@ class Planter:
         self.counts: Counter[str] = Counter()
 
     def rows(
-        self, problem: Problem, steps: Sequence[str], rng: random.Random, donors: Sequence[str]
+        self, problem: Problem, steps: Sequence[str], rng: random.Random, donors: Sequence[str], lead: str = ""
     ) -> list[LabelledSolution]:
-        """Rows of a solution that was verified: the steps before the planted one are right, those behind unknown."""
+        """Rows of a solution that was verified: the steps before the planted one are right, those behind unknown.
+
+        Args:
+            problem: of the solution.
+            steps: its own.
+            rng: chooses places and errors.
+            donors: steps of other problems.
+            lead: what stands before the steps in a model's text.
+        """
         planted = plant_several(problem.problem, steps, self._kinds, self._config.num_perturbations, rng, donors)
-        proven = self._proven(problem, steps, [one for one in planted if one.certainty == "uncertain"])
+        proven = self._proven(problem, steps, lead, [one for one in planted if one.certainty == "uncertain"])
         rows = []
         for one in planted:
             if one.certainty == "own":
@@ -40,7 +48,7 @@ class Planter:
         return rows
 
     def _proven(
-        self, problem: Problem, steps: Sequence[str], planted: Sequence[Planted]
+        self, problem: Problem, steps: Sequence[str], lead: str, planted: Sequence[Planted]
     ) -> dict[tuple[int, str], Count]:
         """By place and text, those that no completion recovers from."""
         if not planted:
@@ -48,7 +56,7 @@ class Planter:
         if self._labeler is None:
             self.counts["planted_without_proof"] += len(planted)
             return {}
-        prefixes = ["".join(spliced(steps, one)[: one.place + 1]) for one in planted]
+        prefixes = [lead + "".join(spliced(steps, one)[: one.place + 1]) for one in planted]
         found = {}
         for one, count in zip(planted, self._labeler.success(problem, prefixes), strict=True):
             if count.success:
