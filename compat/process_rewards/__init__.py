@@ -3,7 +3,7 @@
 from verl.reasoning.prm.config import PRMConfig
 from verl.reasoning.prm.evaluator import ProcessRewardEvaluator
 from verl.reasoning.prm.generator import PRMDataGenerator
-from verl.reasoning.prm.model import ProcessRewardModel
 from verl.reasoning.prm.trainer import PRMTrainer
+from verl.workers.prm.model import ProcessRewardModel
 
 __all__ = ["PRMConfig", "PRMDataGenerator", "PRMTrainer", "ProcessRewardEvaluator", "ProcessRewardModel"]

@@ -94,9 +94,9 @@ def train_here(start: Path) -> tuple[list[list[int]], list[float]]:
     from verl.data_preprocessing.embedded_models import ModelSpec, new_model
     from verl.data_preprocessing.embedded_tokenizers import train_tokenizer
     from verl.reasoning.prm.config import PRMConfig
-    from verl.reasoning.prm.model import ProcessRewardModel
     from verl.reasoning.prm.rows import solution_rows
     from verl.reasoning.prm.step_trainer import StepTrainer, training_items
+    from verl.workers.prm.model import ProcessRewardModel
 
     rows = solution_rows(ROWS)
     texts = [row.prompt + SEPARATOR.join(row.completions) for row in rows]

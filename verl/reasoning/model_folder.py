@@ -13,8 +13,8 @@ from typing import Any, overload
 
 from verl.reasoning.backend_hf import HFBackend
 from verl.reasoning.backends import SamplingParams
-from verl.reasoning.prm.model import ProcessRewardModel
-from verl.reasoning.prm.spec import FILE
+from verl.workers.prm.model import ProcessRewardModel
+from verl.workers.prm.spec import FILE
 
 
 def revision_of_model(model: str) -> str:

@@ -27,7 +27,6 @@ from verl.reasoning.distill.progressive import ProgressiveDistiller
 from verl.reasoning.evaluation import SOUND, EvalReport, evaluate
 from verl.reasoning.pipeline_config import ReasoningPipelineConfig
 from verl.reasoning.prm.generator import PRMDataGenerator
-from verl.reasoning.prm.head_scorer import HeadScorer
 from verl.reasoning.prm.trainer import PRMTrainer
 from verl.reasoning.reader_approval import ReaderApproval
 from verl.reasoning.records import Problem, Solution, read_jsonl, write_jsonl
@@ -40,6 +39,7 @@ from verl.reasoning.stage_runs import MODEL, Made, place_model
 from verl.stepwise.aggregate import aggregate
 from verl.stepwise.steps import split_steps
 from verl.trainer.run.state import write_atomically
+from verl.workers.prm.head_scorer import HeadScorer
 
 PROBLEMS, ACCEPTED, REJECTED = "problems.jsonl", "accepted.jsonl", "rejected.jsonl"
 LABELS = "labelled.jsonl"

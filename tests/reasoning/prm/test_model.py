@@ -9,12 +9,12 @@ from transformers import AutoModelForTokenClassification
 
 from tests.reasoning.prm.toy import toy_base
 from verl.classmate.errors import ConfigError
-from verl.reasoning.prm.batches import collate
 from verl.reasoning.prm.config import PRMConfig
-from verl.reasoning.prm.encoding import NEW_TAG, Encoder, add_tag, choose_tag
 from verl.reasoning.prm.evaluator import ProcessRewardEvaluator
-from verl.reasoning.prm.head_scorer import HeadScorer
-from verl.reasoning.prm.model import ProcessRewardModel
+from verl.workers.prm.batches import collate
+from verl.workers.prm.encoding import NEW_TAG, Encoder, add_tag, choose_tag
+from verl.workers.prm.head_scorer import HeadScorer
+from verl.workers.prm.model import ProcessRewardModel
 
 STEPS = ["1+2=3\n", "2+2=4\n", "3+3=6\n"]
 VARIANTS: dict[str, dict[str, Any]] = {

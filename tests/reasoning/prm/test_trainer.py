@@ -14,11 +14,11 @@ from tests.reasoning.prm.test_model import VARIANTS
 from tests.reasoning.prm.toy import toy_base, toy_rows
 from verl.classmate.errors import ConfigError
 from verl.reasoning.prm import trainer as trainer_module
-from verl.reasoning.prm.batches import IGNORE
 from verl.reasoning.prm.config import PRMConfig
 from verl.reasoning.prm.rows import LabelledSolution
 from verl.reasoning.prm.step_trainer import class_weights, step_loss, training_items
 from verl.reasoning.prm.trainer import PRMTrainer
+from verl.workers.prm.batches import IGNORE
 
 TRL_LOSSES = [
     1.0039167404174805,

@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args, get_type_hints
 from verl.classmate.errors import ConfigError
 from verl.stepwise.aggregate import AGGREGATIONS, Aggregation, default_aggregation
 from verl.stepwise.steps import MAX_STEP_WORDS, MIN_STEP_WORDS
+from verl.workers.prm.spec import Architecture
 
-Architecture = Literal["causal", "encoder", "generative"]
 LabelMode = Literal["mc", "perturb", "mixed", "consensus"]
 Precision = Literal["fp32", "bf16", "fp16"]
 

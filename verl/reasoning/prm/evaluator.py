@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from verl.reasoning.prm.head_scorer import HeadScorer
 from verl.reasoning.prm.metrics import solution_metrics, step_metrics
-from verl.reasoning.prm.model import ProcessRewardModel
 from verl.reasoning.reading import parted
 from verl.reasoning.step_scorer import StepScorer
 from verl.stepwise.aggregate import AGGREGATIONS, Aggregation, aggregate
 from verl.stepwise.first_error import NONE, best_threshold, first_error, found_errors
 from verl.stepwise.processbench import BenchRow, StepVerdicts, bench_row, verdicts
 from verl.stepwise.steps import MAX_STEP_WORDS, MIN_STEP_WORDS, split_steps
+from verl.workers.prm.head_scorer import HeadScorer
+from verl.workers.prm.model import ProcessRewardModel
 
 AnswerOf = Callable[[str], str | None]
 

@@ -21,11 +21,11 @@ from verl.classmate.errors import ConfigError
 from verl.reasoning.prm.both import SmallerOfBoth
 from verl.reasoning.prm.evaluator import ProcessRewardEvaluator
 from verl.reasoning.prm.generative import GenerativeStepScorer
-from verl.reasoning.prm.head_scorer import HeadScorer
 from verl.reasoning.prm.judge import RuleJudge
 from verl.reasoning.prm.likelihood import LikelihoodScorer
 from verl.reasoning.step_scorer import StepScorer
 from verl.stepwise.processbench import BenchRow, bench_row
+from verl.workers.prm.head_scorer import HeadScorer
 
 SCORERS = ("head", "likelihood", "both", "generative", "rules")
 

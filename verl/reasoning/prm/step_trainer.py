@@ -12,11 +12,11 @@ import torch
 from torch.nn import functional
 from transformers import PrinterCallback, Trainer
 
-from verl.reasoning.prm.batches import IGNORE, collate, encode_solution
 from verl.reasoning.prm.config import PRMConfig
-from verl.reasoning.prm.encoding import Encoded
-from verl.reasoning.prm.model import ProcessRewardModel
 from verl.reasoning.prm.rows import LabelledSolution
+from verl.workers.prm.batches import IGNORE, collate, encode_solution
+from verl.workers.prm.encoding import Encoded
+from verl.workers.prm.model import ProcessRewardModel
 
 WEIGHTS = "model.safetensors"
 BEST = "eval_early_stop"

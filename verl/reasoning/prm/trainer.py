@@ -23,13 +23,13 @@ from transformers.trainer_utils import get_last_checkpoint
 from verl.classmate.errors import ConfigError
 from verl.reasoning.prm.calibration import fit_temperature
 from verl.reasoning.prm.config import PRMConfig
-from verl.reasoning.prm.head_scorer import HeadScorer
 from verl.reasoning.prm.metrics import solution_metrics, step_metrics
-from verl.reasoning.prm.model import ProcessRewardModel
 from verl.reasoning.prm.rows import LabelledSolution, solution_rows, split_by_problem
 from verl.reasoning.prm.step_trainer import BEST, StepTrainer, class_weights, training_items
 from verl.stepwise.first_error import NONE, best_threshold
 from verl.trainer.run.state import write_atomically
+from verl.workers.prm.head_scorer import HeadScorer
+from verl.workers.prm.model import ProcessRewardModel
 
 MODEL = "model"
 """Folder of the finished model, in `output_dir`."""

@@ -7,12 +7,43 @@ folder scores the same wherever it is loaded.
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
-from verl.reasoning.prm.config import Architecture, PRMConfig
 from verl.stepwise.aggregate import Aggregation
 
 FILE = "prm.json"
+Architecture = Literal["causal", "encoder", "generative"]
+
+
+class ModelOptions(Protocol):
+    """What a new model is made of: the part of `PRMConfig` that is not about training it."""
+
+    @property
+    def base_model_name(self) -> str: ...
+    @property
+    def architecture(self) -> Architecture: ...
+    @property
+    def implicit(self) -> bool: ...
+    @property
+    def implicit_beta(self) -> float: ...
+    @property
+    def head(self) -> str: ...
+    @property
+    def hidden_size(self) -> int | None: ...
+    @property
+    def dropout_rate(self) -> float: ...
+    @property
+    def template(self) -> str: ...
+    @property
+    def step_tag(self) -> str | None: ...
+    @property
+    def context_window(self) -> int | None: ...
+    @property
+    def max_length(self) -> int: ...
+    @property
+    def aggregation(self) -> Aggregation: ...
+    @property
+    def seed(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +80,7 @@ class PRMSpec:
     """A step below is wrong; fitted on validation rows."""
 
     @classmethod
-    def of(cls, config: PRMConfig, *, step_tag: str, template: str) -> "PRMSpec":
+    def of(cls, config: ModelOptions, *, step_tag: str, template: str) -> "PRMSpec":
         """What a config says, with tag and template that fit the tokenizer."""
         return cls(
             architecture=config.architecture,

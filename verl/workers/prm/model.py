@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from verl.reasoning.prm.config import PRMConfig
-from verl.reasoning.prm.encoding import Encoder, add_tag
-from verl.reasoning.prm.spec import PRMSpec
-from verl.reasoning.prm.weights import load_backbone, quiet, read_head, save_folder
+from verl.workers.prm.encoding import Encoder, add_tag
+from verl.workers.prm.spec import ModelOptions, PRMSpec
+from verl.workers.prm.weights import load_backbone, quiet, read_head, save_folder
 
 REFERENCE = "reference"
 """Folder in the model's, of the base model of an implicit one."""
@@ -58,7 +57,9 @@ class ProcessRewardModel(nn.Module):
         return next(self.parameters()).device
 
     @classmethod
-    def from_base(cls, config: PRMConfig, tokenizer: Any = None, base: Any = None) -> "tuple[ProcessRewardModel, Any]":
+    def from_base(
+        cls, config: ModelOptions, tokenizer: Any = None, base: Any = None
+    ) -> "tuple[ProcessRewardModel, Any]":
         """A new one with an untrained head, and its tokenizer, to which a tag may have been added.
 
         Args:

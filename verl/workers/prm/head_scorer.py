@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from verl.reasoning.prm.batches import by_length, collate, encode_solution
-from verl.reasoning.prm.encoding import Encoded
-from verl.reasoning.prm.model import ProcessRewardModel
+from verl.workers.prm.batches import by_length, collate, encode_solution
+from verl.workers.prm.encoding import Encoded
+from verl.workers.prm.model import ProcessRewardModel
 
 _BAR_FROM = 256
 """Solutions from which on a call shows its progress."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from verl.reasoning.prm.encoding import Encoded, Encoder
+from verl.workers.prm.encoding import Encoded, Encoder
 
 IGNORE = -1.0
 """The target of a step that is not trained on, and of padding."""
