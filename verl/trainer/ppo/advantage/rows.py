@@ -150,8 +150,16 @@ def with_advantage(
     on_segments = None
     if segment_R is not None:
         on_segments = tuple(mean(segment_R == number) for number in range(1, len(record.segment_rewards) + 1))
+    steps = record.steps
+    if steps is not None and steps.ends:
+        first, means = 0, []
+        for end in steps.ends:
+            means.append(float(advantages_R[first : end + 1].double().mean()))
+            first = end + 1
+        steps = replace(steps, advantages=tuple(means))
     return replace(
         record,
+        steps=steps,
         has_advantage=True,
         advantage=mean(classmate_mask_R == 0),
         advantage_on_cot=mean(classmate_mask_R == 1),
