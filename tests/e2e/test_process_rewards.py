@@ -8,9 +8,9 @@ import torch
 
 from tests.e2e.tiny import make_tiny_world
 from tests.e2e.world import rows, steps
+from verl.classmate.errors import ConfigError
 from verl.reasoning.prm.config import PRMConfig
 from verl.reasoning.rl.config import PureRLConfig
-from verl.reasoning.rl.running import TrainingFailed
 from verl.reasoning.rl.trainer import PureRLTrainer
 from verl.workers.prm.model import ProcessRewardModel
 
@@ -27,6 +27,7 @@ def saved_model(policy: Path, folder: Path) -> Path:
     """A random one, whose head is stretched so that its scores differ."""
     config = PRMConfig(base_model_name=str(policy), max_length=160, template="plain")
     model, tokenizer = ProcessRewardModel.from_base(config)
+    assert model.score is not None
     with torch.no_grad():
         for parameter in model.score.parameters():
             parameter.mul_(20)
@@ -74,5 +75,5 @@ def test_advantages_differ_within_an_answer(tmp_path: Path) -> None:
 
 def test_a_model_that_likes_junk_is_refused(tmp_path: Path) -> None:
     config = dataclasses.replace(config_of(tmp_path), process_max_junk=0.0)
-    with pytest.raises(TrainingFailed, match="gives the answer 'thanks'"):
+    with pytest.raises(ConfigError, match="gives the answer 'thanks'"):
         PureRLTrainer(config, letters).train(PROBLEMS, num_iterations=1)

@@ -15,7 +15,7 @@ from verl.classmate.process_config import ProcessRewardConfig
 from verl.trainer.ppo.advantage import AdvantageInputs, compute_advantage
 from verl.trainer.ppo.advantage.base import AdvantageResult
 
-FREE = {"outcome_gate": False, "max_share_of_variance": None}
+FREE: dict[str, Any] = {"outcome_gate": False, "max_share_of_variance": None}
 
 Row = dict[str, Any]
 """group, outcome (0 or 1), steps: pairs of tokens and reward, scored."""
