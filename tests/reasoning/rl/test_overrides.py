@@ -55,7 +55,7 @@ WITH: dict[str, dict[str, Any]] = {
     "entropy_coef_end": {"entropy_coef_start": 2.0},
     "target_entropy": {"entropy_coef_start": 0.01},
     "in_process": {"dynamic_sampling": False},
-    **dict.fromkeys(PROCESS, {"process_model": "models/prm"}),
+    **{name: {"process_model": "models/prm"} for name in PROCESS},
 }
 """Fields that act with others."""
 
