@@ -158,8 +158,9 @@ def test_equal_steps_or_no_coefficient_leave_grpo(rows: list[Row], reward: float
     assert torch.equal(run(equal).advantages_BR, grpo)
 
 
+@pytest.mark.guards("a failed process reward counts as 0")
 @pytest.mark.parametrize("estimator", PROCESS_ESTIMATORS)
-def test_an_answer_whose_steps_have_no_score_has_its_outcome_alone(estimator: str) -> None:
+def test_an_answer_without_scores_has_its_outcome_alone(estimator: str) -> None:
     """And what stands in its place moves nobody else's advantage."""
     rows = [*MIXED, row("a", 1.0, (2, 0.0), (1, 0.0), scored=False)]
     other = [*MIXED, row("a", 1.0, (2, 123.0), (1, math.nan), scored=False)]
@@ -193,6 +194,7 @@ def test_steps_add_at_most_their_share_of_the_variance(rows: list[Row]) -> None:
     assert result.metrics.get("reasoning/process_share_of_variance", 0.0) <= 0.3 + 1e-6
 
 
+@pytest.mark.guards("wrong answers are rewarded for their steps")
 def test_a_wrong_answer_earns_nothing_by_its_steps() -> None:
     """A planted hack: answers that are all wrong, with steps that the model loves. Their advantage stays 0."""
     hacked = [row("a", 0.0, (2, 0.99), (2, 0.99)), row("a", 0.0, (2, 0.1), (2, 0.1))]
