@@ -136,5 +136,9 @@ FAILURE_MODES = (
     "value clip unused",
     "warm-up unused",
     "weights of a thought that sum to 0.7",
+    "a policy exploits its process rewards unseen",
+    "junk text is rewarded by a process reward model",
+    "a failed process reward counts as 0",
+    "wrong answers are rewarded for their steps",
 )
 """What went wrong, by the names under which `@pytest.mark.guards(...)` stands on tests."""

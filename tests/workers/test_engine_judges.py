@@ -185,14 +185,14 @@ def test_a_reward_models_actor_is_restarted_or_ends_the_run(reward_model: Path) 
         expected = pytest.approx(scores_alone(reward_model, outputs), rel=1e-4)
         client = ClassmateClient(config, max_model_len=128)
         assert [one.score for one in ask(config, client, REWARD, *outputs)] == expected
-        ray.kill(ray.get_actor("classmate_0"))
+        ray.kill(ray.get_actor("judge"))
         (lost,) = ask(config, client, REWARD, "c")
         assert (lost.outcome, lost.score, lost.failure) == (Outcome.engine_error, None, "unreachable")
         group.heal()
         assert "judge" in events[-1]
         assert "restart 1 of 1" in events[-1]
         assert [one.score for one in ask(config, client, REWARD, *outputs)] == expected
-        ray.kill(ray.get_actor("classmate_0"))
+        ray.kill(ray.get_actor("judge"))
         with pytest.raises(ClassmateEngineError, match="without it no row has a score"):
             group.heal()
     finally:
