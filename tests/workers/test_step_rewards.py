@@ -31,6 +31,8 @@ from verl.workers.rows.tensors import advantage_fields
 from verl.workers.step_worker import StepScoringWorker
 
 TEXT = "first we add 1 + 2 = 3.\nthen we add 3 + 4 = 7.\nso the answer is 7."
+# The tiny tokenizer has no angle brackets.
+MARKERS = cot.CotMarkers(start="#a#", end="#b#")
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +70,34 @@ class Judge:
 
 def test_steps_are_the_splitters_and_end_where_they_end(tokenizer: Any) -> None:
     row = read(tokenizer)
-    found = steps_of(row, tokenizer)
+    found = steps_of(row, tokenizer, MARKERS)
     assert [text for text, _ in found] == TEXT.splitlines(keepends=True)
     # A character is a token here, and the last step has the end of the sequence too.
     assert [end for _, end in found] == [23, 46, len(TEXT)]
-    later = steps_of(read(tokenizer, turns=((0, 3), (5, 5 + len(TEXT) + 1))), tokenizer)
+    later = steps_of(read(tokenizer, turns=((0, 3), (5, 5 + len(TEXT) + 1))), tokenizer, MARKERS)
     assert [end for _, end in later] == [28, 51, len(TEXT) + 5]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_steps_are_those_of_the_thought(tokenizer: Any, plain: bool) -> None:
+    text = f"#a#{TEXT}#b#the answer is 7 and not 8."
+    row = read(tokenizer, text)
+    if not plain:
+        span = cot.locate(row.answer.response_ids, tokenizer, MARKERS)
+        row = dataclasses.replace(row, span=span)
+        assert span.kind is cot.CotKind.closed
+    found = steps_of(row, tokenizer, MARKERS)
+    assert [step for step, _ in found] == TEXT.splitlines(keepends=True)
+    assert [end for _, end in found] == [26, 49, 3 + len(TEXT) - 1]
+    for bare in ("#a##b#" + TEXT, TEXT + "#a#"):
+        assert "".join(step for step, _ in steps_of(read(tokenizer, bare), tokenizer, MARKERS)) == bare
+    unfinished = steps_of(read(tokenizer, "#a#" + TEXT), tokenizer, MARKERS)
+    assert [end for _, end in unfinished] == [26, 49, len(TEXT) + 3]
 
 
 def scored(tokenizer: Any, said: Any) -> tuple[StepRewards, dict[str, torch.Tensor], RowRecord]:
     row, judge = read(tokenizer), Judge(said)
-    steps = asyncio.run(StepRewarder(judge, tokenizer).ask(row))
+    steps = asyncio.run(StepRewarder(judge, tokenizer, MARKERS).ask(row))
     assert judge.asked == [("1 + 2 + 4 = ?", TEXT.splitlines(keepends=True))]
     rules = RewardRules(
         config=ClassmateCotRewardConfig(), scale=RewardScale(), classmate_scale=RewardScale(), weights=(),

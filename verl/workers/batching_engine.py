@@ -81,10 +81,8 @@ class BatchingEngine(ABC, Generic[Item, Result]):
         """Runs batches until nothing waits."""
         while batch := self._take_batch():
             items = [one for one, _ in batch]
-            self.batches += 1
-            self.config.set_threads()
             try:
-                results = await asyncio.to_thread(self._run, items) if self.config.own_thread else self._run(items)
+                results = await asyncio.to_thread(self._batch, items) if self.config.own_thread else self._batch(items)
             except Exception as error:
                 for _, future in batch:
                     if not future.done():
@@ -93,6 +91,12 @@ class BatchingEngine(ABC, Generic[Item, Result]):
             for (_, future), result in zip(batch, results, strict=True):
                 if not future.done():
                     future.set_result(result)
+
+    def _batch(self, items: list[Item]) -> list[Result]:
+        self.batches += 1
+        # They belong to the thread that computes.
+        self.config.set_threads()
+        return self._run(items)
 
     def _take_batch(self) -> list[tuple[Item, "asyncio.Future[Result]"]]:
         """The longest that wait, as many as fit; none where nobody waits any more."""

@@ -70,7 +70,7 @@ class RowPipeline:
         self._tokenizer = tokenizer
         self._steps: StepRewarder | None = None
         if reward.process.model is not None:
-            self._steps = StepRewarder(asker.client, tokenizer)  # type: ignore[arg-type]
+            self._steps = StepRewarder(asker.client, tokenizer, reward.markers)  # type: ignore[arg-type]
         self._trains_with_classmates = trains_with_classmates
         self._markers = None if reward.cot_format == "plain" else reward.markers
 

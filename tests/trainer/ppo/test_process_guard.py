@@ -78,7 +78,7 @@ class Likes:
 def test_a_model_that_likes_junk_is_refused() -> None:
     guard = ProcessGuard(trainer())
     asyncio.run(guard.refuse_junk(Likes(0.19)))
-    with pytest.raises(ConfigError, match=r"gives the answer 'thanks' 0\.21, more than 0\.2"):
+    with pytest.raises(ConfigError, match=r"gives the answer 'thanks' 0\.21, not less than 0\.2"):
         asyncio.run(guard.refuse_junk(Likes(0.21)))
     with pytest.raises(ConfigError, match=r"judges no step \(it died\)"):
         asyncio.run(guard.refuse_junk(Likes(None)))

@@ -84,9 +84,9 @@ class ProcessGuard:
             if isinstance(told, Reply) or told[0] is None:
                 reason = told.error if isinstance(told, Reply) else "it does not read a text of one word"
                 raise ConfigError(f"{NODE}.model={self.options.model} judges no step ({reason}); name another")
-            if told[0].score > self.options.max_junk_score:
+            if told[0].score >= self.options.max_junk_score:
                 raise ConfigError(
-                    f"{NODE}.model={self.options.model} gives the answer {text!r} {told[0].score:.2f}, more than "
+                    f"{NODE}.model={self.options.model} gives the answer {text!r} {told[0].score:.2f}, not less than "
                     f"{self.options.max_junk_score:g}, and would be exploited; train it with such texts as wrong "
                     f"steps, or write {NODE}.max_junk_score=1"
                 )

@@ -3,7 +3,7 @@
 One decision: a row that the model cannot judge whole (a failure, a step that does not fit) has no rewards of steps at
 all; a part of them would compare unlike with unlike.
 
-    >>> found = await StepRewarder(client, tokenizer).ask(read)
+    >>> found = await StepRewarder(client, tokenizer, reward.markers).ask(read)
     >>> found.ends, found.scores
     ((17, 31), (0.98, 0.03))
 """
@@ -31,16 +31,22 @@ class JudgesSteps(Protocol):
 class StepRewarder:
     """Asks for the rewards of a row's steps."""
 
-    def __init__(self, client: JudgesSteps, tokenizer: Any) -> None:
-        """Keeps its parts; `tokenizer` is the policy's."""
-        self._client, self._tokenizer = client, tokenizer
+    def __init__(self, client: JudgesSteps, tokenizer: Any, markers: cot.CotMarkers) -> None:
+        """Keeps its parts.
+
+        Args:
+            client: asks the model.
+            tokenizer: the policy's.
+            markers: around a thought, also where rows are read without them (`cot_format=plain`).
+        """
+        self._client, self._tokenizer, self._markers = client, tokenizer, markers
 
     async def ask(self, row: ReadRow) -> StepRewards:
-        """What each step of the response's last turn is worth; a failure is an outcome.
+        """What each step of a row (`steps_of`) is worth; a failure is an outcome.
 
         The problem is the row's `extra_info.problem`, as the pipeline writes it, or else what the user asked.
         """
-        steps = steps_of(row, self._tokenizer)
+        steps = steps_of(row, self._tokenizer, self._markers)
         if not steps:
             return StepRewards(outcome=Outcome.no_answer)
         task = row.answer.task
@@ -61,21 +67,36 @@ class StepRewarder:
         )
 
 
-def steps_of(row: ReadRow, tokenizer: Any) -> list[tuple[str, int]]:
-    """Text and last token, in the response, of each step of its last turn; the last step ends with the turn.
+def steps_of(row: ReadRow, tokenizer: Any, markers: cot.CotMarkers) -> list[tuple[str, int]]:
+    """Text and last token, in the response, of each step of the thought in its last turn, or of all of that turn where
+    it has none: as process reward models are trained. Without an answer behind it, the last step ends with the turn.
 
     Steps that end within one token are one.
     """
     answer, span = row.answer, row.span
     turn = answer.last_turn
     ids = answer.response_ids[turn]
+    begin, end_of_thought = _thought(span, markers)
     found: list[tuple[str, int]] = []
-    for step in split_steps(span.text):
-        end = turn.start + max(1, cot.first_token_from(span, ids, tokenizer, step.char_end)) - 1
+    thought = span.text[begin:end_of_thought]
+    for step in split_steps(thought) if thought.strip() else ():
+        end = turn.start + max(1, cot.first_token_from(span, ids, tokenizer, begin + step.char_end)) - 1
         if found and end <= found[-1][1]:
             found[-1] = (found[-1][0] + step.text, found[-1][1])
         else:
             found.append((step.text, end))
-    if found:
+    if found and end_of_thought == len(span.text):
         found[-1] = (found[-1][0], turn.stop - 1)
     return found
+
+
+def _thought(span: cot.CotSpan, markers: cot.CotMarkers) -> tuple[int, int]:
+    """First character of the thought, and one past its last; those of the whole text where there is none."""
+    if span.kind in (cot.CotKind.closed, cot.CotKind.unfinished) and span.cot is not None:
+        begin, end = span.cot_char, span.cot_char + len(span.cot)
+    else:
+        opened, begin, close = cot.find_thought(span.text, markers, preopened=False)
+        if opened < 0 and close < 0:
+            return 0, len(span.text)
+        end = close if close >= 0 else len(span.text)
+    return (begin, end) if span.text[begin:end].strip() else (0, len(span.text))
