@@ -1,0 +1,45 @@
+"""The world's labelled solutions as rows of process reward models, with the kind of each first error beside them.
+
+One decision: what stands behind a first error has no label here, as in ProcessBench; only the place of the first error
+is asked for.
+
+    rows = read_labelled(world / "labelled_val.jsonl")
+    rows[0].row.first_error, rows[0].kind           # 2, 'copy'
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl.reasoning.prm.rows import LabelledSolution
+from verl.stepwise.first_error import NONE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """A solution whose first error is known."""
+
+    row: LabelledSolution
+    """Its steps and their labels."""
+    kind: str
+    """Of its first error (`checking.KINDS`); "": it has none."""
+    text: str
+    """As it was written, with thought and answer."""
+
+
+def read_labelled(file: Path) -> list[Labelled]:
+    """Rows of `reasoning_world.rows.LABELLED_FILES`."""
+    return [_labelled(json.loads(line)) for line in file.read_text().splitlines()]
+
+
+def _labelled(line: dict) -> Labelled:  # type: ignore[type-arg]
+    known, end = line["meta"], line["meta"]["first_error"]
+    labels = tuple(None if NONE < end < place else bool(label) for place, label in enumerate(known["labels"]))
+    row = LabelledSolution(
+        prompt=known["problem"],
+        completions=tuple(step["text"] for step in line["steps"]),
+        labels=labels,
+        problem_id=line["problem_id"],
+        correct=line["correct"],
+    )
+    return Labelled(row=row, kind=known["first_kind"], text=line["text"])

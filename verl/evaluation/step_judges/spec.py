@@ -1,0 +1,96 @@
+"""What the measurement of step judges does, as a value; the default is the one of docs/step_judges.md.
+
+One decision: all judges learn from the same rows, and the one in words reads as many training tokens as the head; the
+rows never show an error of the kind `rows.HELD_OUT_KIND`.
+
+    JudgeStudy(seed=11).head_config(base, folder).num_epochs
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from verl.data_preprocessing.reasoning_world.measure import MAX_TOKENS
+from verl.data_preprocessing.reasoning_world.spec import ReasoningWorldSpec
+from verl.reasoning.prm.config import LabelMode, PRMConfig
+from verl.reasoning.sft.settings import FineTuneSettings
+from verl.stepwise.aggregate import Aggregation
+
+SEEDS = (11, 12, 13)
+"""Of the page; settings were found with seed 0."""
+MAX_LENGTH = 320
+"""Tokens of the longest row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeStudy:
+    """Sizes and settings of one seed."""
+
+    seed: int = 0
+    """Of the world, and of all that is drawn and trained."""
+    world: ReasoningWorldSpec = ReasoningWorldSpec()
+    """Sizes of the world; its seed is `seed`."""
+    dev_share: float = 0.12
+    """Of the problems with labels: thresholds and scales are fitted on them."""
+    epochs: float = 12
+    """Passes of a head through its rows."""
+    learning_rate: float = 3e-3
+    """Of a head and its backbone, at the peak."""
+    batch_size: int = 32
+    """Solutions of a step."""
+    reader_problems: int = 1024
+    """Problems that the base policy samples for its rejection fine-tuning."""
+    reader_samples: int = 8
+    """Solutions of each."""
+    reader_epochs: int = 2
+    """Passes through those with a right answer."""
+    reader_rate: float = 1e-3
+    """Learning rate of that, and of the judge in words."""
+    mc_rollouts: int = 4
+    """Completions of a prefix, for labels without any check of steps."""
+    samples: int = 8
+    """Solutions that are chosen from."""
+    aggregation: Aggregation = "min"
+    """How a solution's number is made of its steps'."""
+
+    @property
+    def world_spec(self) -> ReasoningWorldSpec:
+        """The world with this seed."""
+        return replace(self.world, seed=self.seed)
+
+    def short(self) -> "JudgeStudy":
+        """The same with models that were hardly taught and a few rows: for tests."""
+        few = replace(self.world.short(), labelled=64, train_rows=64, val_rows=16)
+        return replace(self, world=few, epochs=1, reader_problems=8, reader_samples=2, reader_epochs=1, samples=2)
+
+    def head_config(self, base: Path, folder: Path, *, labels: LabelMode = "mc") -> PRMConfig:
+        """Of a head on the model in `base`; `labels` matters where they are made (`PRMDataGenerator`)."""
+        return PRMConfig(
+            base_model_name=str(base),
+            output_dir=folder,
+            label_mode=labels,
+            agg=self.aggregation,
+            search="binary",
+            mc_rollouts=self.mc_rollouts,
+            mc_max_tokens=MAX_TOKENS,
+            mc_temperature=1.0,
+            num_epochs=self.epochs,
+            learning_rate=self.learning_rate,
+            batch_size=self.batch_size,
+            micro_batch_size=self.batch_size,
+            evals_per_epoch=1,
+            early_stopping_patience=None,
+            max_length=MAX_LENGTH,
+            seed=self.seed,
+            progress=False,
+        )
+
+    def tuning(self, epochs: int) -> FineTuneSettings:
+        """Of the reader and of the judge in words."""
+        return FineTuneSettings(
+            epochs=epochs,
+            batch_size=16,
+            micro_batch_size=16,
+            learning_rate=self.reader_rate,
+            max_length=MAX_LENGTH,
+            seed=self.seed,
+        )
