@@ -25,11 +25,10 @@ from verl.reasoning.scoring import score_solutions
 from verl.reasoning.similarity import tfidf
 from verl.reasoning.step_scorer import StepScorer
 from verl.reasoning.voting import classes, vote
+from verl.stepwise.first_error import SOUND
 
 FEW_PROBLEMS = 200
 """With fewer problems an interval is wider than most gains."""
-SOUND = 0.5
-"""A step with a lower score counts as wrong, where a scorer has no threshold of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -227,9 +227,17 @@ class _Run:
                 "enable_prm_training learns from the solutions of stage 3; enable_rejection_sampling=True"
             )
         model = self._sampler
-        told = {"settings": config.prm_config("", Path()), "most": config.prm_solutions, "reward": context.correctness}
-        work = partial(stages.process_rewards, context=context, model=model, samples=self._folders["rejection"])
-        parents = {**self._parents(model), "rejection": self._folders["rejection"]}
+        reader = str(self._models["rft"]) if "rft" in self._models else model
+        told = {
+            "settings": config.prm_config("", Path()),
+            "most": config.prm_solutions,
+            "reward": context.correctness,
+            "signal": config.step_signal,
+        }
+        work = partial(
+            stages.process_rewards, context=context, model=model, samples=self._folders["rejection"], reader=reader
+        )
+        parents = {**self._parents(model), **self._parents(reader), "rejection": self._folders["rejection"]}
         self._judge = self._folders["prm"] = self._runs.run(
             "prm", work, config=told, parents=parents, **self._start(model), seed=config.seed
         )

@@ -62,6 +62,9 @@ class ReasoningPipelineConfig:
     use_prm_for: tuple[Use, ...] = ("rank", "filter")
     """What the judge of steps is used for once it is trained: which accepted solutions of stage 3 are taken first, and
     which are left out; the base model is fine-tuned on them once more. Empty: nothing."""
+    step_signal: Literal["auto", "head", "likelihood", "both"] = "auto"
+    """Who judges steps: the head that stage 4 trains, the likelihood of a step's least likely token under the model
+    that stage 3 made, or the smaller of both; auto: the best of them on held-out labels."""
     output_dir: str = "./reasoning_output"
     """What stages leave, one folder each; a rerun goes on there."""
     resume: bool = True

@@ -24,11 +24,15 @@ from verl.reasoning.backend_hf import HFBackend
 from verl.reasoning.backends import GenBackend
 from verl.reasoning.distill.distiller import ReasoningDistiller
 from verl.reasoning.distill.progressive import ProgressiveDistiller
-from verl.reasoning.evaluation import SOUND, EvalReport, evaluate
+from verl.reasoning.evaluation import EvalReport, evaluate
 from verl.reasoning.pipeline_config import ReasoningPipelineConfig
 from verl.reasoning.prm.generator import PRMDataGenerator
+from verl.reasoning.prm.rows import split_by_problem
+from verl.reasoning.prm.step_judge import FILE as JUDGE
+from verl.reasoning.prm.step_judge import load_judge, make_judge
 from verl.reasoning.prm.trainer import PRMTrainer
 from verl.reasoning.reader_approval import ReaderApproval
+from verl.reasoning.reading import parted
 from verl.reasoning.records import Problem, Solution, read_jsonl, write_jsonl
 from verl.reasoning.rejection import RejectionSampler
 from verl.reasoning.rewards import Reward
@@ -37,9 +41,9 @@ from verl.reasoning.rl.trainer import PureRLTrainer
 from verl.reasoning.sft.fine_tune import fine_tune, told_of
 from verl.reasoning.stage_runs import MODEL, Made, place_model
 from verl.stepwise.aggregate import aggregate
+from verl.stepwise.first_error import SOUND
 from verl.stepwise.steps import split_steps
 from verl.trainer.run.state import write_atomically
-from verl.workers.prm.head_scorer import HeadScorer
 
 PROBLEMS, ACCEPTED, REJECTED = "problems.jsonl", "accepted.jsonl", "rejected.jsonl"
 LABELS = "labelled.jsonl"
@@ -136,11 +140,11 @@ def reranked_fine_tuning(folder: Path, context: Context, *, model: str, samples:
     use = context.config.use_prm_for
     accepted = read_jsonl(samples / ACCEPTED, Solution)
     problems = {one.id: one for one in read_jsonl(samples / PROBLEMS, Problem)}
-    scorer = HeadScorer.load(judge / MODEL)
+    scorer = load_judge(judge, device=context.config.device)
     pairs = [(problems[one.problem_id], one) for one in accepted]
     refused = 0
     if "filter" in use:
-        verdicts = SoundSteps(scorer, steps_of, threshold=scorer.model.spec.threshold).many(pairs)
+        verdicts = SoundSteps(scorer, steps_of, threshold=SOUND).many(pairs)
         refused = sum(verdict is not True for verdict in verdicts)
         if refused < len(pairs):
             pairs = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict is True]
@@ -150,7 +154,7 @@ def reranked_fine_tuning(folder: Path, context: Context, *, model: str, samples:
         told = scorer.score_steps(
             [problem.problem for problem, _ in pairs], [steps_of(one.thinking or one.text) for _, one in pairs]
         )
-        scores = [aggregate([s for s in some if s is not None], scorer.model.spec.agg) for some in told]
+        scores = [aggregate(some, "prod") for some in told]
         order = sorted(range(len(pairs)), key=lambda i: -(scores[i] or 0.0))
         # Of each problem the sounder half, at least one: what is left is as varied in problems as before.
         pairs = _best_of_each([pairs[i] for i in order])
@@ -161,6 +165,20 @@ def reranked_fine_tuning(folder: Path, context: Context, *, model: str, samples:
 def steps_of(text: str) -> list[str]:
     """The steps of a thought, as everywhere in the pipeline."""
     return [step.text for step in split_steps(text)]
+
+
+def _to_label(right: Sequence[Solution], wrong: Sequence[Solution], most: int) -> list[Solution]:
+    """Solutions whose steps are worth completions; wrong ones are half of them, where there are so many.
+
+    Of a problem that was never solved completions fail from the right steps too, so its wrong solutions are left out;
+    of the others those come first that were solved most often.
+    """
+    failures = Counter(one.problem_id for one in wrong)
+    solved = {one.problem_id for one in right}
+    hopeful = sorted((one for one in wrong if one.problem_id in solved), key=lambda one: failures[one.problem_id])
+    right, wrong = _spread(right), _spread(hopeful)
+    chosen = right[: max(most // 2, most - len(wrong))]
+    return chosen + wrong[: most - len(chosen)]
 
 
 def _spread(solutions: Sequence[Solution]) -> list[Solution]:
@@ -196,15 +214,15 @@ def _fine_tuned(folder: Path, context: Context, *, model: str, samples: Path, ac
     return Made(files=(MODEL,), counts={key: told[key] for key in names if key in told})
 
 
-def process_rewards(folder: Path, context: Context, *, model: str, samples: Path) -> Made:
-    """Stage 4: labels the steps of right and wrong solutions, and trains the model that judges steps."""
+def process_rewards(folder: Path, context: Context, *, model: str, samples: Path, reader: str) -> Made:
+    """Stage 4: labels the steps of right and wrong solutions, and trains the model that judges steps.
+
+    The judge that later stages ask is that model, the likelihood under `reader`, or both.
+    """
     config = context.config.prm_config(model, folder / "training")
     problems = {one.id: one for one in read_jsonl(samples / PROBLEMS, Problem)}
-    right, wrong = (_spread(read_jsonl(samples / name, Solution)) for name in (ACCEPTED, REJECTED))
-    most = context.config.prm_solutions
-    # Wrong ones are not more than right ones, or more than half of what may be taken.
-    chosen = right[: max(most // 2, most - len(wrong))]
-    chosen += wrong[: most - len(chosen)]
+    right, wrong = (read_jsonl(samples / name, Solution) for name in (ACCEPTED, REJECTED))
+    chosen = _to_label(right, wrong, context.config.prm_solutions)
     items = [
         {
             "problem": problems[one.problem_id].problem,
@@ -223,8 +241,25 @@ def process_rewards(folder: Path, context: Context, *, model: str, samples: Path
     trainer = PRMTrainer(config)
     metrics = trainer.train(data)
     trainer.save(folder / MODEL)
+    held_out = split_by_problem(data.solutions, config.validation_share, config.seed)[1]
+    judge = make_judge(
+        folder,
+        held_out,
+        head=folder / MODEL,
+        reader=reader,
+        opening=_usual_opening(chosen),
+        signal=context.config.step_signal,
+        device=context.config.device,
+    )
+    metrics |= {"judge": judge["signal"], "judge_f1": judge["f1"]}
     write_atomically(folder / "metrics.json", json.dumps(metrics, indent=1, default=str) + "\n")
-    return Made(files=(MODEL, LABELS, "metrics.json"), counts={"solutions": len(items)})
+    return Made(files=(MODEL, LABELS, "metrics.json", JUDGE), counts={"solutions": len(items)})
+
+
+def _usual_opening(solutions: Sequence[Solution]) -> str:
+    """What most solutions begin with before their thought."""
+    begins = Counter(parted(one.text)[0] for one in solutions)
+    return begins.most_common(1)[0][0] if begins else ""
 
 
 def distillation(
@@ -247,7 +282,7 @@ def evaluation(
     folder: Path, context: Context, *, stage: str, model: str, problems: Sequence[Problem], judge: Path | None
 ) -> Made:
     """A model on problems that no stage has seen."""
-    scorer = HeadScorer.load(judge / MODEL) if judge is not None else None
+    scorer = load_judge(judge, device=context.config.device) if judge is not None else None
     with context.writer(model) as writer:
         report = evaluate(
             stage,
@@ -256,7 +291,6 @@ def evaluation(
             context.correctness,
             context.config.judging(),
             scorer=scorer,
-            threshold=SOUND if scorer is None else scorer.model.spec.threshold,
         )
     write_atomically(folder / REPORT, json.dumps(report.as_dict(), indent=1) + "\n")
     return Made(files=(REPORT,), counts={"problems": report.num_evaluated, "excluded": report.excluded})

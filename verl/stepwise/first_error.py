@@ -23,6 +23,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+SOUND = 0.5
+"""A step with a lower calibrated score is wrong."""
 NONE = -1
 """No step is wrong."""
 

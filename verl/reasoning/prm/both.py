@@ -9,7 +9,7 @@ solutions: 0.5 is the threshold of what comes out.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,15 @@ class SmallerOfBoth:
         Raises:
             ValueError: they are of another number of scorers.
         """
-        said = json.loads(path.read_text())
+        return cls.of_dict(scorers, json.loads(path.read_text()))
+
+    @classmethod
+    def of_dict(cls, scorers: Sequence[StepScorer], said: Mapping[str, Any]) -> "SmallerOfBoth":
+        """With the calibrations of `as_dict`.
+
+        Raises:
+            ValueError: they are of another number of scorers.
+        """
         return cls(scorers, [Calibration(**one) for one in said["each"]], Calibration(**said["whole"]))
 
     def _smaller(self, raw: Sequence[Raw]) -> Raw:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from verl.reasoning.records import problem_id
-from verl.stepwise.first_error import first_wrong
+from verl.stepwise.first_error import NONE, first_wrong
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,12 @@ class LabelledSolution:
     def first_error(self) -> int:
         """Earliest step that is labelled wrong; -1: none."""
         return first_wrong(self.labels)
+
+    @property
+    def first_error_known(self) -> bool:
+        """Whether a step is labelled wrong behind right ones, or all are labelled right."""
+        end = len(self.labels) if self.first_error == NONE else self.first_error
+        return bool(self.labels) and None not in self.labels[:end]
 
     def as_row(self) -> dict[str, Any]:
         """TRL's stepwise format, with further columns; plain JSON."""

@@ -26,7 +26,7 @@ from verl.reasoning.prm.config import PRMConfig
 from verl.reasoning.prm.metrics import solution_metrics, step_metrics
 from verl.reasoning.prm.rows import LabelledSolution, solution_rows, split_by_problem
 from verl.reasoning.prm.step_trainer import BEST, StepTrainer, class_weights, training_items
-from verl.stepwise.first_error import NONE, best_threshold
+from verl.stepwise.first_error import best_threshold
 from verl.trainer.run.state import write_atomically
 from verl.workers.prm.head_scorer import HeadScorer
 from verl.workers.prm.model import ProcessRewardModel
@@ -119,7 +119,7 @@ class PRMTrainer:
         scores = self._scorer().score_steps([row.prompt for row in rows], [row.completions for row in rows])
         spec = self.model.spec
         pairs = _labelled(scores, rows)
-        known = [place for place, row in enumerate(rows) if _is_known(row)]
+        known = [place for place, row in enumerate(rows) if row.first_error_known]
         return {
             **step_metrics([score for score, _ in pairs], [target for _, target in pairs], spec.threshold),
             **solution_metrics(
@@ -230,7 +230,7 @@ class PRMTrainer:
     def _measure(self, rows: list[LabelledSolution]) -> dict[str, float]:
         """What an evaluation in training logs: the model as if it were calibrated now."""
         scores = self._scorer().score_steps([row.prompt for row in rows], [row.completions for row in rows])
-        known = [place for place, row in enumerate(rows) if _is_known(row)]
+        known = [place for place, row in enumerate(rows) if row.first_error_known]
         told, truths = [scores[place] for place in known], [rows[place].first_error for place in known]
         threshold = best_threshold(told, truths) if told else 0.5
         pairs = _labelled(scores, rows)
@@ -248,16 +248,10 @@ class PRMTrainer:
         temperature = fit_temperature([logit for logit, _ in pairs], [target for _, target in pairs])
         self.model.spec = self.model.spec.calibrated(temperature=temperature)
         scores = self._scorer().score_steps(prompts, steps)
-        known = [place for place, row in enumerate(rows) if _is_known(row)]
+        known = [place for place, row in enumerate(rows) if row.first_error_known]
         if known:
             threshold = best_threshold([scores[place] for place in known], [rows[place].first_error for place in known])
             self.model.spec = self.model.spec.calibrated(threshold=threshold)
-
-
-def _is_known(row: LabelledSolution) -> bool:
-    """Whether the first error is: a step is labelled wrong behind right ones, or all are labelled right."""
-    end = len(row.labels) if row.first_error == NONE else row.first_error
-    return bool(row.labels) and None not in row.labels[:end]
 
 
 def _labelled(scores: Sequence[Sequence[float | None]], rows: Sequence[LabelledSolution]) -> list[tuple[float, float]]:

@@ -54,13 +54,19 @@ class HeadScorer:
         """Read so far, without padding."""
 
     @classmethod
-    def load(cls, folder: Path | str, **options: Any) -> "HeadScorer":
+    def load(cls, folder: Path | str, *, device: str = "auto", **options: Any) -> "HeadScorer":
         """Of a saved model.
+
+        Args:
+            folder: of the model.
+            device: where it reads; auto: a GPU if there is one.
+            options: of `HeadScorer`.
 
         Raises:
             ValueError: the folder holds no process reward model.
         """
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
         return cls(*ProcessRewardModel.load(folder, device=device), **options)
 
     def score_steps(self, problems: Sequence[str], steps: Sequence[Sequence[str]]) -> list[list[float | None]]:
