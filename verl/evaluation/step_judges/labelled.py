@@ -25,6 +25,8 @@ class Labelled:
     """Of its first error (`checking.KINDS`); "": it has none."""
     text: str
     """As it was written, with thought and answer."""
+    planted: bool
+    """Whether it was made with an error in a known place, or with none; else a policy wrote it."""
 
 
 def read_labelled(file: Path) -> list[Labelled]:
@@ -42,4 +44,4 @@ def _labelled(line: dict) -> Labelled:  # type: ignore[type-arg]
         problem_id=line["problem_id"],
         correct=line["correct"],
     )
-    return Labelled(row=row, kind=known["first_kind"], text=line["text"])
+    return Labelled(row=row, kind=known["first_kind"], text=line["text"], planted=line["model"] == "planted")

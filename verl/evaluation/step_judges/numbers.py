@@ -25,7 +25,8 @@ def judge_numbers(judge: StepScorer, rows: Sequence[Labelled]) -> dict[str, Any]
     """Numbers of a calibrated judge on labelled solutions.
 
     Returns:
-        `f1`, `error_acc`, `weakest_step` by kind and of all; `correct_acc`; `tokens`: read and written for a solution.
+        `f1`, `error_acc`, `weakest_step` by kind and of all; `correct_acc`; `weakest_planted`: the share of planted
+        errors that are their solution's weakest step; `tokens`: read and written for a solution.
     """
     before = _tokens(judge)
     scores = judge.score_steps([one.row.prompt for one in rows], [one.row.completions for one in rows])
@@ -38,6 +39,9 @@ def judge_numbers(judge: StepScorer, rows: Sequence[Labelled]) -> dict[str, Any]
         found["f1"][kind], found["error_acc"][kind] = told["processbench_f1"], told["first_error_acc"]
         found["weakest_step"][kind] = told["weakest_step_acc"]
         found["correct_acc"] = told["correct_acc"]
+    planted = [place for place, one in enumerate(rows) if one.planted]
+    told = solution_metrics([scores[i] for i in planted], [rows[i].row.first_error for i in planted], THRESHOLD)
+    found["weakest_planted"] = told["weakest_step_acc"]
     return {**found, "tokens": round((_tokens(judge) - before) / max(1, len(rows)), 1)}
 
 

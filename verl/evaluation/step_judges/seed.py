@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +72,16 @@ class Parts:
         return self.folder / "base"
 
 
-def run_seed(study: JudgeStudy, folder: Path) -> dict[str, Any]:
-    """All numbers of a seed, plain JSON (docs/step_judges.md says what they are)."""
+def run_seed(study: JudgeStudy, folder: Path, *, base: Path | None = None) -> dict[str, Any]:
+    """All numbers of a seed, plain JSON (docs/step_judges.md says what they are).
+
+    Args:
+        study: sizes and settings.
+        folder: of the seed; models and rows stay in it.
+        base: the base policy of a world of this seed, where there is one; None: it is taught.
+    """
     clock = _Clock()
-    parts = clock.timed("world", lambda: _world(study, folder))
+    parts = clock.timed("world", lambda: _world(study, folder, base))
     reader = clock.timed("reader", lambda: _reader(parts))
     head, head_tokens = clock.timed("head", lambda: _head(parts, parts.train, parts.dev, "head"))
     mc_train, mc_dev = clock.timed("labels", lambda: _completed(parts, reader))
@@ -122,11 +128,18 @@ class _Clock:
         return found
 
 
-def _world(study: JudgeStudy, folder: Path) -> Parts:
+def _world(study: JudgeStudy, folder: Path, base: Path | None) -> Parts:
     """Policy, problems and labelled solutions; students and readers of the world are not needed."""
     spec = study.world_spec
     if not (folder / "base").exists():
-        _whole(folder / "base", lambda to: models.teach_policy(spec, spec.base, spec.base_flaws, to))
+
+        def policy(to: Path) -> None:
+            if base is not None:
+                shutil.copytree(base, to, dirs_exist_ok=True)
+            else:
+                models.teach_policy(spec, spec.base, spec.base_flaws, to)
+
+        _whole(folder / "base", policy)
     if not (folder / "rows").exists():
 
         def write(to: Path) -> None:

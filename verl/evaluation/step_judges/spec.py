@@ -6,7 +6,7 @@ rows never show an error of the kind `rows.HELD_OUT_KIND`.
     JudgeStudy(seed=11).head_config(base, folder).num_epochs
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from verl.data_preprocessing.reasoning_world.measure import MAX_TOKENS
@@ -27,7 +27,7 @@ class JudgeStudy:
 
     seed: int = 0
     """Of the world, and of all that is drawn and trained."""
-    world: ReasoningWorldSpec = ReasoningWorldSpec()
+    world: ReasoningWorldSpec = field(default_factory=ReasoningWorldSpec)
     """Sizes of the world; its seed is `seed`."""
     dev_share: float = 0.12
     """Of the problems with labels: thresholds and scales are fitted on them."""
