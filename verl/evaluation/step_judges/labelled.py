@@ -8,6 +8,7 @@ is asked for.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,12 @@ class Labelled:
 def read_labelled(file: Path) -> list[Labelled]:
     """Rows of `reasoning_world.rows.LABELLED_FILES`."""
     return [_labelled(json.loads(line)) for line in file.read_text().splitlines()]
+
+
+def spread(rows: Sequence[Labelled], most: int) -> list[Labelled]:
+    """At most so many, evenly from all: the files have planted solutions first and the policy's own behind them."""
+    count = min(most, len(rows))
+    return [rows[place * len(rows) // count] for place in range(count)]
 
 
 def _labelled(line: dict) -> Labelled:  # type: ignore[type-arg]

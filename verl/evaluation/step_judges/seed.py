@@ -25,7 +25,7 @@ from verl.data_preprocessing.reasoning_world.rows import (
     write_rows,
 )
 from verl.evaluation.step_judges.choosing import choose
-from verl.evaluation.step_judges.labelled import Labelled, read_labelled
+from verl.evaluation.step_judges.labelled import Labelled, read_labelled, spread
 from verl.evaluation.step_judges.numbers import judge_numbers
 from verl.evaluation.step_judges.spec import MAX_LENGTH, JudgeStudy
 from verl.evaluation.step_judges.words import lessons, words_scorer
@@ -83,9 +83,9 @@ def run_seed(study: JudgeStudy, folder: Path, *, base: Path | None = None) -> di
     clock = _Clock()
     parts = clock.timed("world", lambda: _world(study, folder, base))
     reader = clock.timed("reader", lambda: _reader(parts))
-    head, head_tokens = clock.timed("head", lambda: _head(parts, parts.train, parts.dev, "head"))
+    head, head_tokens = clock.timed("head", lambda: _head(parts, parts.train, parts.dev, "head", study.epochs))
     mc_train, mc_dev = clock.timed("labels", lambda: _completed(parts, reader))
-    head_mc, mc_tokens = clock.timed("head_mc", lambda: _head(parts, mc_train, mc_dev, "head_mc"))
+    head_mc, mc_tokens = clock.timed("head_mc", lambda: _head(parts, mc_train, mc_dev, "head_mc", study.mc_epochs))
     words, words_tokens = clock.timed("words", lambda: _words(parts, head_tokens))
 
     def likelihood() -> LikelihoodScorer:
@@ -154,7 +154,7 @@ def _world(study: JudgeStudy, folder: Path, base: Path | None) -> Parts:
         folder=folder,
         train=train,
         dev=dev,
-        test=read_labelled(folder / "rows" / LABELLED_VAL),
+        test=spread(read_labelled(folder / "rows" / LABELLED_VAL), study.test_rows),
         problems=read_jsonl(folder / "rows" / PROBLEMS_VAL, Problem),
     )
 
@@ -185,10 +185,10 @@ def _reader(parts: Parts) -> Path:
 
 
 def _head(
-    parts: Parts, train: Sequence[LabelledSolution], dev: Sequence[LabelledSolution], name: str
+    parts: Parts, train: Sequence[LabelledSolution], dev: Sequence[LabelledSolution], name: str, epochs: float
 ) -> tuple[Path, int]:
     """The folder of a trained head, and how many tokens it read in training."""
-    config = parts.study.head_config(parts.base, parts.folder / name)
+    config = parts.study.head_config(parts.base, parts.folder / name, epochs=epochs)
     trainer = PRMTrainer(config)
     items = training_items(trainer.model, trainer.tokenizer, train)
     tokens = round(sum(len(encoded.input_ids) for encoded, _ in items) * config.num_epochs)
@@ -196,12 +196,12 @@ def _head(
 
 
 def _completed(parts: Parts, reader: Path) -> tuple[list[LabelledSolution], list[LabelledSolution]]:
-    """The same solutions as in `train` and `dev`, labelled by completions of the reader and right answers alone."""
-    config = parts.study.head_config(parts.base, parts.folder / "head_mc")
+    """Some of the solutions in `train` and `dev`, labelled by completions of the reader and right answers alone."""
+    config = parts.study.head_config(parts.base, parts.folder / "head_mc", epochs=parts.study.mc_epochs)
     known = {one.id: one for one in read_jsonl(parts.folder / "rows" / PROBLEMS, Problem)}
     items = [
         {"problem": known[one.row.problem_id], "solution": one.text, "correct": one.row.correct}
-        for one in read_labelled(parts.folder / "rows" / LABELLED)
+        for one in spread(read_labelled(parts.folder / "rows" / LABELLED), parts.study.mc_rows)
     ]
     with HFBackend(reader) as backend:
         maker = PRMDataGenerator(math_reward(), config, generator=backend)

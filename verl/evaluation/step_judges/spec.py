@@ -11,14 +11,14 @@ from pathlib import Path
 
 from verl.data_preprocessing.reasoning_world.measure import MAX_TOKENS
 from verl.data_preprocessing.reasoning_world.spec import ReasoningWorldSpec
-from verl.reasoning.prm.config import LabelMode, PRMConfig
+from verl.reasoning.prm.config import PRMConfig
 from verl.reasoning.sft.settings import FineTuneSettings
 from verl.stepwise.aggregate import Aggregation
 
 SEEDS = (11, 12, 13)
 """Of the page; settings were found with seed 0."""
-MAX_LENGTH = 320
-"""Tokens of the longest row."""
+MAX_LENGTH = 512
+"""Tokens of the longest row of fine-tuning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,19 +27,27 @@ class JudgeStudy:
 
     seed: int = 0
     """Of the world, and of all that is drawn and trained."""
-    world: ReasoningWorldSpec = field(default_factory=ReasoningWorldSpec)
+    world: ReasoningWorldSpec = field(default_factory=lambda: ReasoningWorldSpec(train_rows=6000, labelled=6000))
     """Sizes of the world; its seed is `seed`."""
+    test_rows: int = 1000
+    """Of the held-out solutions with labels, taken evenly."""
+    mc_rows: int = 1500
+    """Of the solutions to learn from, taken evenly, those that are labelled by completions as well."""
+    step_tag: str = "\n"
+    """Read behind each step. The token that the policy itself writes there: a new one would be strange to it."""
     dev_share: float = 0.12
     """Of the problems with labels: thresholds and scales are fitted on them."""
-    epochs: float = 12
+    epochs: float = 4
     """Passes of a head through its rows."""
-    learning_rate: float = 3e-3
+    mc_epochs: float = 8
+    """The same where its labels are made by completions."""
+    learning_rate: float = 2e-3
     """Of a head and its backbone, at the peak."""
     batch_size: int = 32
     """Solutions of a step."""
     reader_problems: int = 1024
     """Problems that the base policy samples for its rejection fine-tuning."""
-    reader_samples: int = 8
+    reader_samples: int = 4
     """Solutions of each."""
     reader_epochs: int = 2
     """Passes through those with a right answer."""
@@ -60,26 +68,28 @@ class JudgeStudy:
     def short(self) -> "JudgeStudy":
         """The same with models that were hardly taught and a few rows: for tests."""
         few = replace(self.world.short(), labelled=64, train_rows=64, val_rows=16)
-        return replace(self, world=few, epochs=1, reader_problems=8, reader_samples=2, reader_epochs=1, samples=2)
+        return replace(
+            self, world=few, epochs=1, mc_epochs=1, reader_problems=8, reader_samples=2, reader_epochs=1, samples=2
+        )
 
-    def head_config(self, base: Path, folder: Path, *, labels: LabelMode = "mc") -> PRMConfig:
-        """Of a head on the model in `base`; `labels` matters where they are made (`PRMDataGenerator`)."""
+    def head_config(self, base: Path, folder: Path, *, epochs: float) -> PRMConfig:
+        """Of a head on the model in `base`, and of labels by completions."""
         return PRMConfig(
             base_model_name=str(base),
             output_dir=folder,
-            label_mode=labels,
+            label_mode="mc",
+            step_tag=self.step_tag,
             agg=self.aggregation,
             search="binary",
             mc_rollouts=self.mc_rollouts,
             mc_max_tokens=MAX_TOKENS,
             mc_temperature=1.0,
-            num_epochs=self.epochs,
+            num_epochs=epochs,
             learning_rate=self.learning_rate,
             batch_size=self.batch_size,
             micro_batch_size=self.batch_size,
             evals_per_epoch=1,
             early_stopping_patience=None,
-            max_length=MAX_LENGTH,
             seed=self.seed,
             progress=False,
         )

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        rows = read_rows(options.data)[: options.limit]
+        rows = spread(read_rows(options.data), options.limit)
         scorer = make_scorer(options)
         evaluator = ProcessRewardEvaluator(scorer, threshold=options.threshold)
         if options.dev is not None:
@@ -76,6 +76,19 @@ def read_rows(path: Path) -> list[BenchRow]:
     if not found:
         raise ValueError(f"{path} has no rows")
     return found
+
+
+def spread(rows: Sequence[BenchRow], limit: int | None) -> list[BenchRow]:
+    """At most so many rows, evenly from all: benchmarks put the wrong solutions first and the right ones last.
+
+    Raises:
+        ValueError: a limit below 1.
+    """
+    if limit is not None and limit < 1:
+        raise ValueError(f"--limit {limit}: write 1 or more")
+    if limit is None or limit >= len(rows):
+        return list(rows)
+    return [rows[place * len(rows) // limit] for place in range(limit)]
 
 
 def make_scorer(options: argparse.Namespace) -> StepScorer:
@@ -166,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dev", type=Path, help="rows on which the threshold, and of both the scales, are fitted")
     parser.add_argument("--calibration", type=Path, help="both: file of the scales; written with --dev, read without")
     parser.add_argument("--tune", action="store_true", help="fit the threshold on the measured rows: an upper bound")
-    parser.add_argument("--limit", type=int, help="the first rows only")
+    parser.add_argument("--limit", type=int, help="so many rows, evenly from all")
     return parser
 
 
