@@ -80,6 +80,9 @@ class Judges:
     def __init__(self, *, mumbles: int = 0) -> None:
         self.mumbles, self.prompts = mumbles, list[str]()
 
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
+
     def generate(self, prompts, *, n=1, sampling=None):  # type: ignore[no-untyped-def]
         self.prompts += prompts
         return [[self._one(prompt, k) for k in range(n)] for prompt in prompts]
