@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "scorer": options.scorer,
         "data": options.data.name,
         "tuned_here": options.tune,
-        "tokens": getattr(scorer, "tokens", 0),
+        "tokens": getattr(scorer, "tokens", 0) + getattr(scorer, "read", 0),
         "seconds": round(time.monotonic() - began, 1),
     }
     print(card(result))
@@ -133,6 +133,8 @@ def card(result: dict[str, Any]) -> str:
         f"  right answer by a wrong way, F1 {share('right_answer_wrong_process')}; weakest step is the error "
         f"{share('weakest_step_acc')}; lowest score on the last step {share('min_at_last_share')}",
     ]
+    if result["n_unscored"]:
+        lines.append("  not scored: longer than the model reads (max_length of its prm.json), or no verdict came")
     if "prm_score" in result:
         lines.append(f"  PRMScore    {share('prm_score'):>5} (F1 {share('step_f1')}, negative {share('step_f1_neg')})")
         lines += [
