@@ -27,25 +27,25 @@ class JudgeStudy:
 
     seed: int = 0
     """Of the world, and of all that is drawn and trained."""
-    world: ReasoningWorldSpec = field(default_factory=lambda: ReasoningWorldSpec(train_rows=6000, labelled=6000))
+    world: ReasoningWorldSpec = field(default_factory=lambda: ReasoningWorldSpec(train_rows=4500, labelled=4500))
     """Sizes of the world; its seed is `seed`."""
-    test_rows: int = 1000
+    test_rows: int = 800
     """Of the held-out solutions with labels, taken evenly."""
-    mc_rows: int = 1500
+    mc_rows: int = 900
     """Of the solutions to learn from, taken evenly, those that are labelled by completions as well."""
     step_tag: str = "\n"
     """Read behind each step. The token that the policy itself writes there: a new one would be strange to it."""
     dev_share: float = 0.12
     """Of the problems with labels: thresholds and scales are fitted on them."""
-    epochs: float = 4
+    epochs: float = 5
     """Passes of a head through its rows."""
-    mc_epochs: float = 8
+    mc_epochs: float = 6
     """The same where its labels are made by completions."""
     learning_rate: float = 2e-3
     """Of a head and its backbone, at the peak."""
     batch_size: int = 32
     """Solutions of a step."""
-    reader_problems: int = 1024
+    reader_problems: int = 768
     """Problems that the base policy samples for its rejection fine-tuning."""
     reader_samples: int = 4
     """Solutions of each."""
