@@ -8,6 +8,7 @@ import pytest
 
 from verl.data_preprocessing.reasoning_world.problems import make_problem
 from verl.data_preprocessing.reasoning_world.rows import labelled_line
+from verl.evaluation.step_judges.choosing import Once
 from verl.evaluation.step_judges.labelled import Labelled, read_labelled, spread
 from verl.evaluation.step_judges.numbers import judge_numbers
 from verl.evaluation.step_judges.words import lessons, words_scorer
@@ -70,20 +71,28 @@ def test_tokens_of_all_parts_of_a_judge_count() -> None:
     assert judge_numbers(SmallerOfBoth([Told(), Told()]), ROWS)["tokens"] == pytest.approx(2 * letters / len(ROWS))
 
 
-def test_nothing_behind_a_first_error_has_a_label(tmp_path: Path) -> None:
+def test_steps_behind_a_first_error_keep_their_labels(tmp_path: Path) -> None:
     problem = make_problem(seed=0, split="train", index=0)
     text = "<think>\n1 + 1 = 3\n2 + 2 = 5\n</think>\nThe answer is 5."
     file = tmp_path / "labelled.jsonl"
     lines = [labelled_line(problem, text, origin=origin) for origin in ("planted", "base")]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     planted, own = read_labelled(file)
-    assert (planted.row.labels, planted.row.first_error) == ((False, None), 0)
+    assert (planted.row.labels, planted.row.first_error) == ((False, False), 0)
     assert (planted.planted, own.planted) == (True, False)
 
 
 def test_a_part_of_the_rows_is_taken_evenly() -> None:
     assert spread(ROWS, 2) == [ROWS[0], ROWS[2]]
     assert spread(ROWS, 9) == ROWS
+
+
+def test_a_solution_is_judged_once() -> None:
+    judge = Told()
+    once = Once(judge)
+    assert once.score_steps(["p", "p", "q"], [["a 1"], ["a 1"], ["a 1"]]) == [[1.0]] * 3
+    assert once.score_steps(["p"], [["a 1"]]) == [[1.0]]
+    assert judge.tokens == 2 * len("a 1")
 
 
 class Spoken:

@@ -7,6 +7,7 @@ One decision: all ways choose from the same samples, so that they are compared p
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -62,14 +63,29 @@ def choose(
 def _of_judge(
     problems: Sequence[Problem], judge: StepScorer, tools: Tools, majority: list[float | None], study: JudgeStudy
 ) -> dict[str, Any]:
-    from dataclasses import replace
-
     ways: dict[str, Search] = {"best": BestOfN(n=study.samples), "weighted": WeightedBestOfN(n=study.samples)}
-    judged = replace(tools, scorer=judge)
+    judged = replace(tools, scorer=Once(judge))
     right = {name: _right(problems, run_all(way, problems, judged), judged) for name, way in ways.items()}
     less = difference(right["weighted"], majority, problems=[one.id for one in problems], seed=study.seed)
     shown = None if less is None else {"value": less.value, "low": less.low, "high": less.high}
     return {**{name: _mean(values) for name, values in right.items()}, "less_majority": shown}
+
+
+class Once:
+    """A `StepScorer` that asks another one only for solutions that it has not yet seen."""
+
+    def __init__(self, judge: StepScorer) -> None:
+        self._judge = judge
+        self._known: dict[tuple[str, tuple[str, ...]], list[float | None]] = {}
+
+    def score_steps(self, problems: Sequence[str], steps: Sequence[Sequence[str]]) -> list[list[float | None]]:
+        """As `StepScorer.score_steps`."""
+        keys = [(problem, tuple(one)) for problem, one in zip(problems, steps, strict=True)]
+        new = [key for key in dict.fromkeys(keys) if key not in self._known]
+        if new:
+            told = self._judge.score_steps([problem for problem, _ in new], [list(one) for _, one in new])
+            self._known |= dict(zip(new, told, strict=True))
+        return [self._known[key] for key in keys]
 
 
 def _lines(text: str) -> list[str]:

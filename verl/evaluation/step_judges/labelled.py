@@ -1,7 +1,7 @@
 """The world's labelled solutions as rows of process reward models, with the kind of each first error beside them.
 
-One decision: what stands behind a first error has no label here, as in ProcessBench; only the place of the first error
-is asked for.
+One decision: steps behind a first error keep their labels, which the world knows: one that follows from what stands
+above it is right. A judge that never saw such steps finds all of them wrong, and the first error is not the weakest.
 
     rows = read_labelled(world / "labelled_val.jsonl")
     rows[0].row.first_error, rows[0].kind           # 2, 'copy'
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verl.reasoning.prm.rows import LabelledSolution
-from verl.stepwise.first_error import NONE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +41,11 @@ def spread(rows: Sequence[Labelled], most: int) -> list[Labelled]:
 
 
 def _labelled(line: dict) -> Labelled:  # type: ignore[type-arg]
-    known, end = line["meta"], line["meta"]["first_error"]
-    labels = tuple(None if NONE < end < place else bool(label) for place, label in enumerate(known["labels"]))
+    known = line["meta"]
     row = LabelledSolution(
         prompt=known["problem"],
         completions=tuple(step["text"] for step in line["steps"]),
-        labels=labels,
+        labels=tuple(bool(label) for label in known["labels"]),
         problem_id=line["problem_id"],
         correct=line["correct"],
     )

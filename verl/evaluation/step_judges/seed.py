@@ -83,9 +83,9 @@ def run_seed(study: JudgeStudy, folder: Path, *, base: Path | None = None) -> di
     clock = _Clock()
     parts = clock.timed("world", lambda: _world(study, folder, base))
     reader = clock.timed("reader", lambda: _reader(parts))
-    head, head_tokens = clock.timed("head", lambda: _head(parts, parts.train, parts.dev, "head", study.epochs))
+    head, head_tokens = clock.timed("head", lambda: _head(parts, parts.train, parts.dev, "head", exact=True))
     mc_train, mc_dev = clock.timed("labels", lambda: _completed(parts, reader))
-    head_mc, mc_tokens = clock.timed("head_mc", lambda: _head(parts, mc_train, mc_dev, "head_mc", study.mc_epochs))
+    head_mc, mc_tokens = clock.timed("head_mc", lambda: _head(parts, mc_train, mc_dev, "head_mc", exact=False))
     words, words_tokens = clock.timed("words", lambda: _words(parts, head_tokens))
 
     def likelihood() -> LikelihoodScorer:
@@ -185,19 +185,19 @@ def _reader(parts: Parts) -> Path:
 
 
 def _head(
-    parts: Parts, train: Sequence[LabelledSolution], dev: Sequence[LabelledSolution], name: str, epochs: float
+    parts: Parts, train: Sequence[LabelledSolution], dev: Sequence[LabelledSolution], name: str, *, exact: bool
 ) -> tuple[Path, int]:
     """The folder of a trained head, and how many tokens it read in training."""
-    config = parts.study.head_config(parts.base, parts.folder / name, epochs=epochs)
+    config = parts.study.head_config(parts.base, parts.folder / name, exact=exact)
     trainer = PRMTrainer(config)
-    items = training_items(trainer.model, trainer.tokenizer, train)
+    items = training_items(trainer.model, trainer.tokenizer, train, truncate_after_error=config.truncate_after_error)
     tokens = round(sum(len(encoded.input_ids) for encoded, _ in items) * config.num_epochs)
     return Path(trainer.train(train, dev)["model_path"]), tokens
 
 
 def _completed(parts: Parts, reader: Path) -> tuple[list[LabelledSolution], list[LabelledSolution]]:
     """Some of the solutions in `train` and `dev`, labelled by completions of the reader and right answers alone."""
-    config = parts.study.head_config(parts.base, parts.folder / "head_mc", epochs=parts.study.mc_epochs)
+    config = parts.study.head_config(parts.base, parts.folder / "head_mc", exact=False)
     known = {one.id: one for one in read_jsonl(parts.folder / "rows" / PROBLEMS, Problem)}
     items = [
         {"problem": known[one.row.problem_id], "solution": one.text, "correct": one.row.correct}

@@ -72,8 +72,8 @@ class JudgeStudy:
             self, world=few, epochs=1, mc_epochs=1, reader_problems=8, reader_samples=2, reader_epochs=1, samples=2
         )
 
-    def head_config(self, base: Path, folder: Path, *, epochs: float) -> PRMConfig:
-        """Of a head on the model in `base`, and of labels by completions."""
+    def head_config(self, base: Path, folder: Path, *, exact: bool) -> PRMConfig:
+        """Of a head on the model in `base`; with `exact` labels it learns from the steps behind a first error too."""
         return PRMConfig(
             base_model_name=str(base),
             output_dir=folder,
@@ -84,7 +84,8 @@ class JudgeStudy:
             mc_rollouts=self.mc_rollouts,
             mc_max_tokens=MAX_TOKENS,
             mc_temperature=1.0,
-            num_epochs=epochs,
+            num_epochs=self.epochs if exact else self.mc_epochs,
+            truncate_after_error=not exact,
             learning_rate=self.learning_rate,
             batch_size=self.batch_size,
             micro_batch_size=self.batch_size,
