@@ -29,7 +29,7 @@ CLAIMS = {
     r"python -m verl\.data_preprocessing\.reasoning_world .*": [
         "tests/data_preprocessing/reasoning_world/test_build.py::test_the_command_builds_once_and_shares_readers"
     ],
-    r"python -m verl\.reasoning\.run config=embedded|python examples/full_pipeline\.py": [
+    r"(for seed in .*)?python -m verl\.reasoning\.run config=embedded.*|python examples/full_pipeline\.py": [
         "tests/reasoning/test_reasoning_page.py::test_all_stages_run_in_small"
     ],
     r"python -m verl\.reasoning\.run config=pipeline\.yaml .*": [
@@ -49,6 +49,9 @@ CLAIMS = {
     r"python -m verl\.evaluation\.rival_study .*": [
         "tests/e2e/test_rival_study.py::test_the_short_form_ends_with_results",
         "tests/evaluation/rival_study/test_report.py::test_a_page_says_what_the_files_say",
+    ],
+    r"python -m verl\.evaluation\.pipelines .*": [
+        "tests/evaluation/test_pipelines.py::test_means_over_runs_are_those_by_hand"
     ],
     r"python -m verl\.evaluation\.student_set .*": [
         "tests/evaluation/test_student_set.py::test_upstreams_dataset_reads_it_whole"

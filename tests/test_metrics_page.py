@@ -9,8 +9,11 @@ import torch
 from tests.classmate.rows import record
 from tests.classmate.scored_rows import ALONE, numbers, views_numbers
 from tests.metrics_page import OURS, VERLS, names_like, unnamed
+from tests.trainer.ppo.advantage.test_process import MIXED, inputs_of
+from tests.trainer.ppo.advantage.test_process import run as run_process
 from tests.trainer.ppo.advantage.worked_example import inputs, run
 from tests.trainer.ppo.scheduled_trainer import trainer_with
+from tests.trainer.ppo.test_process_guard import trainer as process_trainer
 from verl.classmate.judgement import Judgement
 from verl.classmate.metrics import (
     METRICS,
@@ -34,6 +37,7 @@ from verl.teaching.rlt import RltReward, RltRow, RltTerms
 from verl.teaching.row import SolveRate
 from verl.teaching.tags import Teaching, TeachingState
 from verl.teaching.taught import Taught
+from verl.trainer.ppo.process_guard import ProcessGuard
 
 ROOT = Path(__file__).parents[1]
 
@@ -75,12 +79,14 @@ def length_names() -> set[str]:
 
 OF_LIKELIHOOD = {"classmate_likelihood", "classmate_likelihood_gain"}
 """Numbers of rows in runs with these reward types."""
+OF_STEPS = {"process_score", "process_lowest", "process_steps", "process_valid"}
+"""Numbers of rows in runs with rewards of steps."""
 
 
 def validation_names() -> set[str]:
     columns = {name: [1.0] for name in views_numbers([[[1.0]], [[0.0]]], classmate_reward_type=ALONE)}
     columns |= {f"unseen_1_{name}": [1.0] for name in NUMBERS_OF_UNSEEN}
-    assert {*NUMBERS} - {*columns} == {"consistency_reward", "follows_hint", "length_cost", *OF_LIKELIHOOD}
+    assert {*NUMBERS} - {*columns} == {"consistency_reward", "follows_hint", "length_cost", *OF_LIKELIHOOD, *OF_STEPS}
     return set(validation_metrics(["openai/gsm8k"], columns, samples=4))
 
 
@@ -121,8 +127,24 @@ def scheduled_names() -> set[str]:
     return {*metrics, "actor/loss_temperature", "actor/loss_entropy_coeff"}
 
 
+def process_names() -> set[str]:
+    guard, metrics = ProcessGuard(process_trainer()), dict[str, float]()
+    guard.admitted(inputs_of(MIXED), metrics)
+    guard.after(metrics)
+    made = run_process(MIXED).metrics
+    return {*metrics, *(name for name in made if name.startswith("reasoning/process"))}
+
+
 MADE = sorted(
-    {*scheduled_names(), *row_names(), *teaching_names(), *advantage_names(), *judge_names(), *length_names()}
+    {
+        *scheduled_names(),
+        *process_names(),
+        *row_names(),
+        *teaching_names(),
+        *advantage_names(),
+        *judge_names(),
+        *length_names(),
+    }
     | {*validation_names(), *FIXED}
 )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-LONGEST_FILE, LONGEST_TRAINER, LONGEST_FUNCTION, LONGEST_TEST_NAME = 400, 300, 60, 60
+LONGEST_FILE, LONGEST_TRAINER, LONGEST_FUNCTION, LONGEST_TEST_NAME = 400, 305, 60, 60
 """Lines, lines, lines and letters."""
 
 ALONE = {"verl/code_utils/jail.py", "scripts/install.py"}

@@ -1,5 +1,7 @@
 """What an estimator can follow, and what depends on more than one node of the config."""
 
+import re
+
 import pytest
 
 from verl.classmate.algorithm_config import (
@@ -134,3 +136,21 @@ def test_nodes_that_contradict_each_other(algorithm: dict, reward_model: dict, m
         check_training(config, reward, algorithm_from_mapping(config["algorithm"]))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "model", "message"),
+    [
+        ("grpo", "prm", "reward_model.process.model: grpo takes no rewards of steps; write null, or algorithm.adv_est"),
+        (
+            "min_form",
+            None,
+            "min_form takes rewards of steps, and no model gives any; write reward_model.process.model=",
+        ),
+    ],
+)
+def test_rewards_of_steps_need_their_estimator(estimator: str, model: str | None, message: str) -> None:
+    reward = from_mapping(reward_options() | {"process": {"model": model}})
+    node = {"algorithm": {"rollout_correction": None}, "actor_rollout_ref": {"rollout": {"calculate_log_probs": True}}}
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_training(node, reward, AlgorithmConfig(adv_estimator=estimator))

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from verl.classmate.estimators import DECOUPLED_ESTIMATORS, ESTIMATORS, OUR_ESTIMATORS
+from verl.classmate.estimators import DECOUPLED_ESTIMATORS, ESTIMATORS, OUR_ESTIMATORS, PROCESS_ESTIMATORS
+from verl.classmate.process_config import ProcessRewardConfig
 from verl.classmate.reward_config import REWARD_NODE, Clamp, ClassmateCotRewardConfig, TokenMode
 from verl.classmate.reward_model_config import ClassmateRewardModelConfig
 from verl.classmate.reward_types import REWARD_TYPES
@@ -47,8 +48,8 @@ class AlgorithmConfig:
     """Advantage estimator. gdpo_classmate normalises main and classmate reward separately, and their sum over the
     batch; gdpo_wo_bn leaves the second step out; grpo_main_classmate_separated is GRPO on each of the two;
     grpo_w_classmate is GRPO on the fused reward where classmates read and on the main reward elsewhere. grpo, and
-    verl's gae, rloo, remax, reinforce_plus_plus and others, take the fused reward. drgrpo on the command line is a
-    recipe around grpo."""
+    verl's gae, rloo, remax, reinforce_plus_plus and others, take the fused reward. process_grpo, min_form and prime add
+    rewards of steps (reward_model.process) to it. drgrpo on the command line is a recipe around grpo."""
     norm_adv_by_std_in_grpo: bool = True
     """The estimators grpo*: divide by the group's standard deviation (False is Dr.GRPO)."""
     gdpo_batch_norm: Literal["sequence", "token", "none"] = "sequence"
@@ -116,16 +117,21 @@ class AdvantageConfig:
     """w_K, the weight of the consistency component."""
     min_classmate_valid_fraction: float = ClassmateCotRewardConfig.min_classmate_valid_fraction
     """Below this fraction of valid rows the classmate component is left out of the step."""
+    process: ProcessRewardConfig = field(default_factory=ProcessRewardConfig)
+    """The node `reward_model.process`."""
 
     @classmethod
-    def build(cls, reward: ClassmateCotRewardConfig, algorithm: AlgorithmConfig) -> "AdvantageConfig":
+    def build(
+        cls, reward: ClassmateCotRewardConfig, algorithm: AlgorithmConfig, process: ProcessRewardConfig | None = None
+    ) -> "AdvantageConfig":
         """Takes each field from the config that has it.
 
         Raises:
             ConfigError: options that the estimator cannot follow.
         """
-        names = [f.name for f in dataclasses.fields(cls)]
-        return cls(**{name: getattr(algorithm if hasattr(algorithm, name) else reward, name) for name in names})
+        names = [f.name for f in dataclasses.fields(cls) if f.name != "process"]
+        found = {name: getattr(algorithm if hasattr(algorithm, name) else reward, name) for name in names}
+        return cls(**found, process=process or ProcessRewardConfig())
 
     @property
     def per_segment(self) -> bool:
@@ -204,7 +210,22 @@ def check_training(
         f"{algorithm.adv_estimator}; write all_tokens, or algorithm.adv_estimator=grpo",
     )
     rollout_correction(config, reward)
-    return AdvantageConfig.build(reward.classmate_cot_reward_configs, algorithm)
+    _check_process(reward.process, algorithm.adv_estimator)
+    return AdvantageConfig.build(reward.classmate_cot_reward_configs, algorithm, reward.process)
+
+
+def _check_process(process: ProcessRewardConfig, estimator: str) -> None:
+    takes = ESTIMATORS[estimator].takes_process
+    require(
+        takes or process.model is None,
+        f"reward_model.process.model: {estimator} takes no rewards of steps; write null, or "
+        f"algorithm.adv_estimator={' or '.join(PROCESS_ESTIMATORS)}",
+    )
+    require(
+        not takes or process.model is not None,
+        f"algorithm.adv_estimator: {estimator} takes rewards of steps, and no model gives any; write "
+        "reward_model.process.model=FOLDER, or algorithm.adv_estimator=grpo",
+    )
 
 
 def rollout_correction(config: Mapping[str, Any], reward: ClassmateRewardModelConfig) -> dict[str, Any]:

@@ -28,11 +28,14 @@ class EstimatorTraits:
     """Whether it compares a row with the others of its prompt."""
     takes_cost: bool = False
     """Whether tokens can have a cost of their own, such as the KL to the reference."""
+    takes_process: bool = False
+    """Whether it adds rewards of the steps of an answer."""
     centres_batch: bool = False
     """Of upstream's: whether it takes the batch's mean off every row."""
 
 
 _GDPO = EstimatorTraits(ours=True, decoupled=True, weighs_main=True, compares_group=True)
+_PROCESS = EstimatorTraits(ours=True, compares_group=True, takes_process=True)
 
 ESTIMATORS: Mapping[str, EstimatorTraits] = {
     "gdpo_classmate": _GDPO,
@@ -40,6 +43,9 @@ ESTIMATORS: Mapping[str, EstimatorTraits] = {
     "grpo_main_classmate_separated": EstimatorTraits(ours=True, decoupled=True, compares_group=True),
     "grpo_w_classmate": EstimatorTraits(ours=True, fuses_segments=True, compares_group=True),
     "grpo": EstimatorTraits(ours=True, compares_group=True, takes_cost=True),
+    "process_grpo": _PROCESS,
+    "min_form": _PROCESS,
+    "prime": _PROCESS,
     "gae": EstimatorTraits(takes_cost=True),
     "rloo": EstimatorTraits(compares_group=True, takes_cost=True),
     "remax": EstimatorTraits(),
@@ -54,4 +60,5 @@ ESTIMATORS: Mapping[str, EstimatorTraits] = {
 """By the names that `algorithm.adv_estimator` takes, in the order in which they are told."""
 
 OUR_ESTIMATORS = tuple(name for name, one in ESTIMATORS.items() if one.ours)
+PROCESS_ESTIMATORS = tuple(name for name, one in ESTIMATORS.items() if one.takes_process)
 DECOUPLED_ESTIMATORS = tuple(name for name, one in ESTIMATORS.items() if one.decoupled)

@@ -17,6 +17,9 @@ from verl.classmate.judge_config import JudgeDtype, JudgeSpec
 POLICY = "policy"
 """The engine of live self-play: the policy's own rollout servers."""
 
+PROCESS = "process_rewards"
+"""Name of the model that rewards steps."""
+
 Weights = Literal["own", "policy_start", "policy_live"]
 
 _WEIGHTS: dict[str, Weights] = {"none": "own", "frozen": "policy_start", "live": "policy_live"}
@@ -40,7 +43,7 @@ class FrozenModel:
     vllm on a GPU, else hf."""
     task: str = "generate"
     """What it is asked for, which chooses the class of its engines (`ENGINE_CLASSES`). generate: it answers a prompt;
-    score: it gives a text one number."""
+    score: it gives a text one number; steps: it judges each step of a solution."""
     weights: Weights = "own"
     """own: of a model that the run does not train; policy_start: those that the policy starts from; policy_live: the
     policy's, as they are now."""
@@ -102,7 +105,7 @@ def judge_name(spec: JudgeSpec) -> str:
 
 def frozen_models(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]:
     """All frozen models of a run."""
-    return frozen_readers(reward) + frozen_judges(reward)
+    return frozen_readers(reward) + frozen_judges(reward) + frozen_process(reward)
 
 
 def frozen_readers(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]:
@@ -198,4 +201,28 @@ def frozen_judges(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]
         )
         for judge in reward.judges
         if judge.in_run
+    )
+
+
+def frozen_process(reward: ClassmateRewardModelConfig) -> tuple[FrozenModel, ...]:
+    """The process reward model, if there is one. Rows have their outcome without it, so its loss does not end a run."""
+    process = reward.process
+    if process.model is None:
+        return ()
+    placement = process.placement or reward.classmate_placement
+    return (
+        FrozenModel(
+            name=PROCESS,
+            label="process reward model",
+            keys="reward_model.process.",
+            model=process.model,
+            engine="hf",
+            task="steps",
+            placement=placement,
+            replicas=process.replicas or reward.engines_per_model(placement, 1),
+            dtype=reward.classmate_dtype,
+            # It writes nothing; how much it reads is in its folder.
+            max_new_tokens=1,
+            request_timeout=reward.request_timeout("hf"),
+        ),
     )

@@ -49,6 +49,12 @@ def _consistency(row: ScoredRow) -> float | None:
     return _or_nan(row.scores.known_consistency) if row.scores.consistency_asked else None
 
 
+def _of_steps(row: ScoredRow, number: Callable[[np.ndarray], float]) -> float | None:
+    if row.steps is None:
+        return None
+    return number(np.array(row.steps.scores)) if row.steps.scores else math.nan
+
+
 NUMBERS: Mapping[str, Callable[[ScoredRow], float | None]] = {
     "base_reward": _base_reward,
     "main_model_reward": lambda row: row.scores.reward_before_cost if row.scores.main_valid else math.nan,
@@ -81,6 +87,10 @@ NUMBERS: Mapping[str, Callable[[ScoredRow], float | None]] = {
     "classmate_likelihood_gain": lambda row: row.scores.likelihood_gain,
     "consistency_reward": _consistency,
     "follows_hint": lambda row: row.follows_hint,
+    "process_score": lambda row: _of_steps(row, nanmean),
+    "process_lowest": lambda row: _of_steps(row, lambda scores: float(scores.min())),
+    "process_steps": lambda row: _of_steps(row, lambda scores: float(len(scores))),
+    "process_valid": lambda row: None if row.steps is None else float(row.steps.outcome is Outcome.ok),
 }
 """A row's numbers, the same in every row of a run. NaN: the row has none; None: the run has no such number."""
 

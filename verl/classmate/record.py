@@ -18,7 +18,7 @@ from verl.classmate.cot import MARKER_TOKENS, CotKind
 from verl.classmate.errors import ConfigError
 from verl.classmate.judgement import Judgement
 from verl.classmate.read_back import checked, mismatch, read_back
-from verl.classmate.row import Answer, Asked, Continuation, ScoredRow, Task, Verdict
+from verl.classmate.row import Answer, Asked, Continuation, ScoredRow, StepRewards, Task, Verdict
 
 SCHEMA = 2
 """Version of the lines, in their key `schema`. 2: samples may have `log_probs` (likelihood types), and validation rows
@@ -91,6 +91,8 @@ class RowRecord:
     teaching: Mapping[str, Any] | None = None
     """Of a teacher's row: the lesson, the teaching, what each student made of it, the reward by term
     (`verl.teaching.taught`)."""
+    steps: StepRewards | None = None
+    """What a process reward model made of its steps."""
     has_advantage: bool = False
     """Whether the next three say anything: not before they are computed, nor in validation."""
     advantage: float | None = None
@@ -128,6 +130,7 @@ class RowRecord:
             segment_rewards=tuple(_number(reward) for reward in scores.segment_rewards_K),
             follows_hint=_number(scored.follows_hint),
             teaching=None if scored.method is None else scored.method.record,
+            steps=scored.steps,
         )
 
     @property
@@ -172,6 +175,7 @@ class RowRecord:
             "segment_rewards": list(self.segment_rewards),
             "follows_hint": self.follows_hint,
             **({} if self.teaching is None else {"teaching": self.teaching, "lesson": answer.lesson}),
+            **({} if self.steps is None else {"steps": _steps_as_dict(self.steps)}),
             "response_tokens": len(answer.response_ids),
             "handed_over_tokens": self.handed_over_tokens,
             # What `verl.evaluation.replay` needs to do it all again.
@@ -269,6 +273,10 @@ def asked_from_json(text: str) -> Asked:
     return _asked(json.loads(text))
 
 
+def _steps_as_dict(steps: StepRewards) -> dict[str, Any]:
+    return {name: value for name, value in vars(steps).items() if value is not None}
+
+
 _OWN_KEYS = ("response", "cot", "cot_kind", "kept_cot", "keep_rate", "handed_over_tokens", "output")
 _ROW_KEYS = {name: name for name in (*_OWN_KEYS, *REWARDS, "segment_rewards", "follows_hint")}
 _ADVANTAGE_KEYS = {name: name for name in ("advantage", "advantage_on_cot", "advantage_on_segments")}
@@ -295,8 +303,8 @@ def _row(content: Mapping[str, Any]) -> RowRecord:
     return read_back(
         RowRecord,
         content,
-        {**_ROW_KEYS, "teaching": "teaching", **(_ADVANTAGE_KEYS if has_advantage else {})},
-        optional=("advantage_on_segments", "teaching"),
+        {**_ROW_KEYS, "teaching": "teaching", "steps": "steps", **(_ADVANTAGE_KEYS if has_advantage else {})},
+        optional=("advantage_on_segments", "teaching", "steps"),
         answer=_answer(content),
         transcript=checked(str | None, content.get("transcript"), "transcript"),
         main=read_back(Verdict, content, _VERDICT_KEYS, optional=("judge", "components")),

@@ -14,6 +14,7 @@ from verl.classmate.cot import CotMarkers
 from verl.classmate.errors import ConfigError
 from verl.classmate.generation_config import ClassmateGenerationConfig
 from verl.classmate.judge_config import JudgeKeys
+from verl.classmate.process_config import ProcessRewardConfig
 from verl.classmate.reader_words import READER_WORDS, ReaderName, ReaderWords
 from verl.classmate.reward_config import REWARD_NODE, WEIGHTS_APART, ClassmateCotRewardConfig
 from verl.classmate.specs import (
@@ -168,6 +169,8 @@ class ClassmateRewardModelConfig(JudgeKeys):
     """What is handed to the classmates and how their answers become a reward."""
     classmate_generation_configs: ClassmateGenerationConfig = field(default_factory=ClassmateGenerationConfig)
     """How classmates sample."""
+    process: ProcessRewardConfig = field(default_factory=ProcessRewardConfig)
+    """Rewards of the steps of an answer, by a frozen model."""
 
     def __post_init__(self) -> None:
         fusion, format_weight = _MANAGER_DEFAULTS[self.reward_manager]

@@ -330,6 +330,24 @@ class MethodPart:
     """What the advantage needs beside the rewards."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepRewards:
+    """What a process reward model made of the steps of a training row; S of them, none where it failed."""
+
+    outcome: Outcome = Outcome.ok
+    """`ok`, or why there are no rewards."""
+    ends: tuple[int, ...] = ()
+    """(S,) last token of each step in the response."""
+    scores: tuple[float, ...] = ()
+    """(S,) how likely each step is right, 0 to 1."""
+    rewards: tuple[float, ...] = ()
+    """(S,) what each step earns: its score, or of an implicit model beta times the log-ratio of its tokens."""
+    error: str | None = None
+    """What the model's engine said, where it failed."""
+    advantages: tuple[float, ...] | None = None
+    """(S,) mean advantage on the tokens of each step; None: not computed yet."""
+
+
 # Without a representation: `asyncio.run` makes one of what it returns, which took longer than scoring.
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ScoredRow:
@@ -351,6 +369,8 @@ class ScoredRow:
     """1 or 0 for an answer to a row with a wrong hint, NaN for every other row; None: not looked at."""
     method: MethodPart | None = None
     """Of another method than classmates'."""
+    steps: StepRewards | None = None
+    """Rewards of steps; None in validation, and in runs without a model that gives them."""
 
     @property
     def mask(self) -> np.ndarray:

@@ -193,7 +193,8 @@ async def score_again(pipeline: RowPipeline, record: RowRecord, *, rescore: bool
     read = pipeline.read(record.answer)
     asked = [_asked(pipeline, read, m, record, rescore) for m in pipeline.asks(read)]
     main = record.main if not rescore and record.main.outcome in SEEN_BY_VERIFIER else None
-    return await pipeline.score(read, asked, main=main)
+    known = {} if record.steps is None else {"steps": record.steps}
+    return await pipeline.score(read, asked, main=main, **known)
 
 
 def _asked(pipeline: RowPipeline, read: ReadRow, m: int, record: RowRecord, rescore: bool) -> Asked:
@@ -216,6 +217,8 @@ def _unknown_advantages(config: DictConfig, advantage: AdvantageConfig) -> str |
         return "advantages of gae depend on the critic's values, which are not in the dump"
     if advantage.adv_estimator == "remax":
         return "advantages of remax depend on the greedy responses, which are not in the dump"
+    if advantage.process.model is not None:
+        return "rewards of steps depend on the run's first step too (max_step_growth), which is not in the dump"
     correction = config.algorithm.get("rollout_correction") or {}
     if correction.get("rollout_rs") and not correction.get("bypass_mode"):
         return "rollout_correction.rollout_rs masks tokens by their log-probs, which are not in the dump"

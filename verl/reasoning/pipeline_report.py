@@ -39,7 +39,7 @@ def report_text(
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, one in reports.items():
-        start = _start_of(name, reports)
+        start = start_of(name, reports)
         gain = compared(one, reports[start]) if start is not None else None
         over = f"{gain} over {start}" if gain is not None else "-"
         shares = (one.greedy, one.pass_at_k, one.maj_at_k, one.best_of_k, one.weighted_of_k)
@@ -52,7 +52,8 @@ def report_text(
     return "\n".join(lines) + "\n"
 
 
-def _start_of(name: str, reports: Mapping[str, EvalReport]) -> str | None:
+def start_of(name: str, reports: Mapping[str, EvalReport]) -> str | None:
+    """The model that another one is compared with; None: none."""
     if name == "cot":
         return "pure_rl" if "pure_rl" in reports else "base"
     start = _STARTS.get(name)

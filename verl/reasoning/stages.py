@@ -167,7 +167,7 @@ def steps_of(text: str) -> list[str]:
     return [step.text for step in split_steps(text)]
 
 
-def _to_label(right: Sequence[Solution], wrong: Sequence[Solution], most: int) -> list[Solution]:
+def solutions_to_label(right: Sequence[Solution], wrong: Sequence[Solution], most: int) -> list[Solution]:
     """Solutions whose steps are worth completions; wrong ones are half of them, where there are so many.
 
     Of a problem that was never solved completions fail from the right steps too, so its wrong solutions are left out;
@@ -222,7 +222,7 @@ def process_rewards(folder: Path, context: Context, *, model: str, samples: Path
     config = context.config.prm_config(model, folder / "training")
     problems = {one.id: one for one in read_jsonl(samples / PROBLEMS, Problem)}
     right, wrong = (read_jsonl(samples / name, Solution) for name in (ACCEPTED, REJECTED))
-    chosen = _to_label(right, wrong, context.config.prm_solutions)
+    chosen = solutions_to_label(right, wrong, context.config.prm_solutions)
     items = [
         {
             "problem": problems[one.problem_id].problem,

@@ -5,7 +5,7 @@
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 StepKind = Literal["reason", "compute", "verify", "backtrack", "answer", "other"]
 LabelSource = Literal["mc", "perturb", "judge", "human", "propagated"]
@@ -25,6 +25,15 @@ class Step:
     """Where it ends; the next step begins there."""
     kind: StepKind = "other"
     """What is done in it."""
+
+
+class StepScore(NamedTuple):
+    """What a process reward model makes of a step."""
+
+    score: float
+    """How likely it is right, 0 to 1."""
+    reward: float
+    """What it earns: the score, or of an implicit model beta times the log-ratio of the step's tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)

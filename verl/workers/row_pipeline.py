@@ -23,7 +23,7 @@ from verl.classmate import cot, prompts, templates
 from verl.classmate.config import ClassmateRewardModelConfig, this_run
 from verl.classmate.frozen import frozen_readers
 from verl.classmate.outcome import Outcome
-from verl.classmate.row import Answer, Asked, ReadRow, ScoredRow, Verdict
+from verl.classmate.row import Answer, Asked, ReadRow, ScoredRow, StepRewards, Verdict
 from verl.classmate.seeds import POLICY_SEED, request_seed, row_key
 from verl.classmate.views import partner_of, read_row
 from verl.trainer.ppo.reward import get_custom_reward_fn
@@ -31,6 +31,7 @@ from verl.utils import hf_tokenizer
 from verl.workers.reward_manager.classmate_cot import ClassmateCoTRewardManager
 from verl.workers.reward_manager.sycophancy_classmate_cot_rm import SycophancyClassmateCoTRewardManager
 from verl.workers.rows.asking import Asks, ClassmateAsker, row_seed
+from verl.workers.rows.step_rewards import StepRewarder
 
 MANAGERS: dict[str, type[ClassmateCoTRewardManager]] = {
     "classmate_cot": ClassmateCoTRewardManager,
@@ -67,6 +68,9 @@ class RowPipeline:
         self.asker = asker
         self.manager = manager
         self._tokenizer = tokenizer
+        self._steps: StepRewarder | None = None
+        if reward.process.model is not None:
+            self._steps = StepRewarder(asker.client, tokenizer)  # type: ignore[arg-type]
         self._trains_with_classmates = trains_with_classmates
         self._markers = None if reward.cot_format == "plain" else reward.markers
 
@@ -192,17 +196,32 @@ class RowPipeline:
         fits = all(prompt.ids is not None for prompt in built)
         return tuple(prompt.text if fits else None for prompt in built) or (None,)
 
-    async def score(self, row: ReadRow, asked: Sequence[Asked], *, main: Verdict | None = None) -> ScoredRow:
-        """Scores the main output and every answer, and makes the rewards.
+    async def score(
+        self,
+        row: ReadRow,
+        asked: Sequence[Asked],
+        *,
+        main: Verdict | None = None,
+        steps: StepRewards | None = None,
+    ) -> ScoredRow:
+        """Scores the main output and every answer, and the steps of a training row, and makes the rewards.
 
         Args:
             row: what was read.
             asked: one entry per reader asked, in their order; continuations that have a score keep it.
             main: what the verifier said of the main output, if it was asked before.
+            steps: what the process reward model said, if it was asked before.
         """
         asked, unseen = asked[: self.classmates], asked[self.classmates :]
-        scored = await self.manager.score(row, asked, main=main, unseen=unseen)
-        return replace(scored, follows_hint=self.manager.follows_hint(row.answer.task, row.span.output))
+        scored, steps = await asyncio.gather(
+            self.manager.score(row, asked, main=main, unseen=unseen), self._step_rewards(row, steps)
+        )
+        return replace(scored, follows_hint=self.manager.follows_hint(row.answer.task, row.span.output), steps=steps)
+
+    async def _step_rewards(self, row: ReadRow, known: StepRewards | None) -> StepRewards | None:
+        if known is not None or self._steps is None or row.answer.validate:
+            return known
+        return await self._steps.ask(row)
 
 
 def _readers_tokenizers(reward: ClassmateRewardModelConfig, tokenizer: Any) -> tuple[Any, ...]:

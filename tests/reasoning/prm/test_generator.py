@@ -11,7 +11,7 @@ from verl.classmate.errors import ConfigError
 from verl.reasoning.prm.config import PRMConfig
 from verl.reasoning.prm.generator import PRMDataGenerator
 from verl.reasoning.prm.judge import RuleJudge
-from verl.reasoning.prm.rows import solution_rows, split_by_problem
+from verl.reasoning.prm.rows import LabelledSolution, solution_rows, split_by_problem
 from verl.reasoning.records import Solution, problem_id
 from verl.stepwise.first_error import first_wrong
 
@@ -214,3 +214,30 @@ def test_training_and_scoring_cut_alike() -> None:
         detail["step_text"] for detail in scored.evaluate_solution("Sum: 3, 4?", text)["step_details"]
     )
     assert natural.completions[0].startswith("Yes.\n3 + 4"), "three letters would be a step, one word is none"
+
+
+class TestThoughts:
+    """A solution with a thought: its steps are those of the thought, and completions go on from its own text."""
+
+    TEXT = "<think>\n10 + 20 = 31.\n31 + 30 = 61.\n</think>\nThe answer is 61."
+
+    def made(self, backend: Oracle, **options: object) -> LabelledSolution:
+        problem = {"problem": "Sum: 10, 20, 30?", "answer": "60", "solution": self.TEXT}
+        (row,) = generator(backend, **options).generate_prm_dataset([problem]).solutions
+        return row
+
+    def test_marks_and_answer_are_no_steps(self) -> None:
+        row = self.made(Oracle())
+        assert [step.strip() for step in row.completions] == ["10 + 20 = 31.", "31 + 30 = 61."]
+        assert row.labels == (False, None)
+
+    def test_completions_begin_as_the_model_did(self) -> None:
+        backend = Oracle()
+        self.made(backend)
+        assert {prefix for prefix, _ in backend.asked} == {"<think>\n10 + 20 = 31.\n"}
+
+    def test_a_right_thought_with_another_answer_has_right_steps(self) -> None:
+        text = "<think>\n10 + 20 = 30.\n30 + 30 = 60.\n</think>\nThe answer is 7."
+        problem = {"problem": "Sum: 10, 20, 30?", "answer": "60", "solution": text}
+        (row,) = generator(Oracle()).generate_prm_dataset([problem]).solutions
+        assert (row.correct, row.labels) == (False, (True, True))

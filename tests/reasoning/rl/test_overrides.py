@@ -24,6 +24,7 @@ OTHER: dict[str, Any] = {
     "algorithm": "rloo",
     "lr_schedule": "cosine",
     "policy_loss": "clip_cov",
+    "process_credit": "min_form",
     "loss_aggregation": "seq-mean-token-mean",
     "kl_mode": "reward",
     "schedule_kind": "linear",
@@ -37,6 +38,9 @@ OTHER: dict[str, Any] = {
     "max_prompt_length": 100,
 }
 PIECEWISE = {"schedule_kind": "piecewise", "temperature_points": ((0, 1.0),), "entropy_points": ((0, 0.0),)}
+PROCESS = ("process_credit", "process_coef", "process_max_share", "process_outcome_gate", "process_max_step_growth",
+           "process_stop_after", "process_max_junk")  # fmt: skip
+
 WITH: dict[str, dict[str, Any]] = {
     "value_clip": {"algorithm": "gae"},
     "gamma": {"algorithm": "gae"},
@@ -51,6 +55,7 @@ WITH: dict[str, dict[str, Any]] = {
     "entropy_coef_end": {"entropy_coef_start": 2.0},
     "target_entropy": {"entropy_coef_start": 0.01},
     "in_process": {"dynamic_sampling": False},
+    **{name: {"process_model": "models/prm"} for name in PROCESS},
 }
 """Fields that act with others."""
 

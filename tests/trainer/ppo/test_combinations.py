@@ -38,7 +38,8 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "classmate_continue_mode": get_args(_HINTS["classmate_continue_mode"]),
     "use_classmate_main_cond": get_args(_HINTS["use_classmate_main_cond"]),
     "token_level_classmate_reward_mode": get_args(TokenMode),
-    "adv_estimator": tuple(ESTIMATORS),
+    # Those with rewards of steps need a model that gives them, and see the fused reward as grpo does.
+    "adv_estimator": tuple(name for name, one in ESTIMATORS.items() if not one.takes_process),
     "M": (1, 2),
     "S": (1, 2),
 }

@@ -69,6 +69,25 @@ class PureRLConfig:
     dynamic_sampling: bool = True
     """Groups whose rewards are all the same are left out, and others drawn in their place (DAPO)."""
 
+    process_model: str | None = None
+    """Folder of a process reward model, as `PRMTrainer` saves it, whose judgement of each step is added to the outcome
+    (algorithm grpo); None: the outcome alone counts."""
+    process_credit: Literal["process_grpo", "min_form", "prime"] = "process_grpo"
+    """What the steps earn (docs/reasoning_rl.md)."""
+    process_coef: float = 1.0
+    """Of what they earn; lowered in each step to its share of the variance."""
+    process_max_share: float | None = 0.3
+    """Of the variance of the outcome's advantage; None: any."""
+    process_outcome_gate: bool = True
+    """On a wrong answer steps earn nothing."""
+    process_max_step_growth: float | None = 0.5
+    """How many more steps than at first an answer may have to be rewarded for them, as a share; None: any."""
+    process_stop_after: int = 20
+    """The training ends with an error when steps are worth more and more, and answers right less and less, over so many
+    iterations; 0: never."""
+    process_max_junk: float = 0.2
+    """Most that the model may give texts that solve nothing."""
+
     learning_rate: float | None = None
     """None: 1e-6, with adapters 1e-5."""
     critic_learning_rate: float | None = None
@@ -191,6 +210,8 @@ class PureRLConfig:
             raise ValueError(f"fp16=True and precision={self.precision!r} disagree; write only one of them")
         if self.algorithm in ("grpo", "dr_grpo", "rloo") and self.group_size < 2:
             raise ValueError(f"{self.algorithm} compares answers to a problem; write group_size=8, or algorithm='gae'")
+        if self.process_model is not None and self.algorithm != "grpo":
+            raise ValueError(f"process_model is not possible with {self.algorithm!r}; write algorithm='grpo', or None")
         if self.ref_sync_every and not self.kl_coef:
             raise ValueError("ref_sync_every moves a reference, and kl_coef=0 has none; write kl_coef=0.001, or 0 here")
         if self.dynamic_sampling and self.in_process:

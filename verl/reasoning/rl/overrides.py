@@ -101,6 +101,17 @@ def _algorithm(config: PureRLConfig) -> dict[str, Any]:
         "algorithm.filter_groups.enable": config.dynamic_sampling,
         "reasoning.most_left_out": MOST_LEFT_OUT,
     }
+    if config.process_model is not None:
+        found |= {
+            "algorithm.adv_estimator": config.process_credit,
+            "reward_model.process.model": config.process_model,
+            "reward_model.process.coef": config.process_coef,
+            "reward_model.process.max_share_of_variance": config.process_max_share,
+            "reward_model.process.outcome_gate": config.process_outcome_gate,
+            "reward_model.process.max_step_growth": config.process_max_step_growth,
+            "reward_model.process.stop_after": config.process_stop_after,
+            "reward_model.process.max_junk_score": config.process_max_junk,
+        }
     if config.dynamic_sampling:
         # A row without a reward is none that is the same as others.
         found["algorithm.filter_groups.metric"] = "base_reward"

@@ -27,6 +27,7 @@ from verl.trainer.ppo.advantage import compute_advantage, inputs_from_rows, row_
 from verl.trainer.ppo.advantage.outcome_gate import taught_inputs
 from verl.trainer.ppo.advantage.rows import Greedy
 from verl.trainer.ppo.kl_in_reward import kl_cost
+from verl.trainer.ppo.process_guard import ProcessGuard
 from verl.trainer.ppo.queue_rows import put_fields
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.workers.utils.padding import response_to_nested
@@ -51,12 +52,14 @@ def advantages_in_queue(
     greedy: Mapping[str, Greedy],
     metrics: dict[str, Any],
     kl_controller: Any = None,
+    guard: ProcessGuard | None = None,
 ) -> KVBatchMeta:
     """Adds `batch_advantages` to the rows of a batch in upstream's queue; arguments as there."""
     fields = needed_fields(advantage, config)
     rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
     padding_B = torch.tensor([bool(tag.get("is_padding", False)) for tag in batch.tags])
-    return put_fields(batch, batch_advantages(rows, padding_B, config, advantage, greedy, metrics, kl_controller))
+    fields_of = batch_advantages(rows, padding_B, config, advantage, greedy, metrics, kl_controller, guard)
+    return put_fields(batch, fields_of)
 
 
 def batch_advantages(
@@ -67,6 +70,7 @@ def batch_advantages(
     greedy: Mapping[str, Greedy],
     metrics: dict[str, Any],
     kl_controller: Any = None,
+    guard: ProcessGuard | None = None,
 ) -> dict[str, torch.Tensor]:
     """`advantages` and `returns`, nested (B, R), and with rollout correction its masks and weights.
 
@@ -78,6 +82,7 @@ def batch_advantages(
         greedy: rewards of the greedy rows by prompt, for `remax`.
         metrics: gets statistics of rewards and of the correction.
         kl_controller: upstream's, where the KL to the reference is a cost of the reward.
+        guard: says which rows keep their rewards of steps.
     """
     nested_mask = rows["response_mask"]
     uids = np.array(rows.pop("uid").tolist(), dtype=object)
@@ -104,6 +109,8 @@ def batch_advantages(
     if teaching is not None:
         inputs, taught = taught_inputs(inputs, data.batch, teaching)
         metrics.update(taught)
+    if guard is not None:
+        inputs = guard.admitted(inputs, metrics)
     result = compute_advantage(inputs, advantage, config.algorithm)
     metrics.update(result.metrics)
     data.batch["advantages"], data.batch["returns"] = result.advantages_BR, result.returns_BR

@@ -17,7 +17,7 @@ from tensordict import NonTensorData, TensorDict
 from transfer_queue import KVBatchMeta
 
 from verl.classmate.config import ClassmateRewardModelConfig
-from verl.classmate.frozen import judge_name
+from verl.classmate.frozen import PROCESS, judge_name
 from verl.classmate.record import asked_from_json
 from verl.classmate.row import Answer, Asked, ReadRow, ScoredRow
 from verl.experimental.agent_loop.row_reading import ASKED_EARLY, LESSON, answer_of, reward_fields
@@ -171,6 +171,8 @@ async def score_batch(
         judge = reward.judge(validate=answers[0].validate)
         if judge is not None and judge.in_run:
             await stack.enter_async_context(classmates.awake(judge_name(judge)))
+        if reward.process.model is not None and not answers[0].validate:
+            await stack.enter_async_context(classmates.awake(PROCESS))
         scored = (pipeline.score(row, one, main=main) for row, one, main in zip(rows, asked, mains, strict=True))
         return list(await asyncio.gather(*scored))
 

@@ -29,6 +29,7 @@ from verl.trainer.ppo.greedy import take_out_greedy
 from verl.trainer.ppo.masks import narrowed_in_queue
 from verl.trainer.ppo.one_update import ENTROPY_COEFF, take_agreement
 from verl.trainer.ppo.passes import Passes, as_of_next_step, goes_straight_on
+from verl.trainer.ppo.process_guard import ProcessGuard
 from verl.trainer.ppo.queue_rows import AccountedRows, LostRows, most_left_out, put_rewards, put_rows, row_uids
 from verl.trainer.ppo.ref_mix import MovingReference, RanksOnRay
 from verl.trainer.ppo.scheduled import Scheduled
@@ -107,7 +108,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         self._init_classmate_workers()
         super()._setup()
         self._reference = MovingReference(self, RanksOnRay(self.actor_rollout_wg))
-        self._scheduled = Scheduled(self)
+        self._scheduled, self._process_guard = Scheduled(self), ProcessGuard(self)
         groups = [getattr(self, name, None) for name in ("actor_rollout_wg", "ref_policy_wg", "critic_wg")]
         fetch_for_models(groups, without=read_by_no_model(self.advantage_config))
         if self._passes.reads_later[True]:
@@ -139,6 +140,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         if self.classmates is not None:
             self.classmates.start_placed(self.resource_pool_manager)
             self.classmates.wait_until_ready()
+            start_up.refuse_junk(self._process_guard, self._run, self.classmates)
         self._frozen_policy = start_up.frozen_policy(self.reward_config, self.folder, self.console)
         super().on_init_end()
 
@@ -192,6 +194,7 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         """Upstream's step, which calls the methods from here to `_update_actor`; keeps its batch until it is saved."""
         self._trained = (super().step(metrics, timing_raw), metrics)
         self._scheduled.after(self.global_steps, metrics)
+        self._process_guard.after(metrics)
         return self._trained[0]
 
     def prepare_step(self) -> dict:
@@ -239,7 +242,8 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         if self._passes.reads_beside:
             with marked_timer("classmate_cot", self.timing_raw):
                 put_rewards(batch, self.agent_loop_manager.rewards())
-        return advantages_in_queue(batch, self.config, self.advantage_config, self._greedy, metrics, self._scheduled.kl)
+        kl, guard = self._scheduled.kl, self._process_guard
+        return advantages_in_queue(batch, self.config, self.advantage_config, self._greedy, metrics, kl, guard)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """Upstream's update, with the loss on the tokens of `token_level_main_reward_mode` only."""
@@ -261,7 +265,8 @@ class ClassmateCoTRayPPOTrainer(PPOTrainerSync):
         (batch, metrics), step = self._trained, self.global_steps
         records = self._records(batch, so_far := dict(metrics), self.timing_raw | {"step": self._recorder.seconds})
         self._recorder.write(records, so_far, step=step)
-        save = self._scheduled.saved_before(self._reference.saved_before(super()._save_checkpoint))
+        save = self._process_guard.saved_before(self._reference.saved_before(super()._save_checkpoint))
+        save = self._scheduled.saved_before(save)
         save_and_prune(save, trainer=self.config.trainer, folder=self.folder.path, step=step)
 
     def on_step_end(self) -> None:

@@ -11,6 +11,7 @@ upstream's training worker, dump); ours here is only the order, as a loop to rea
     >>> trainer.fit()
 """
 
+import asyncio
 from collections import defaultdict
 from typing import Any
 
@@ -30,6 +31,7 @@ from verl.trainer.ppo.inprocess_batch import as_batch, for_worker, upstream_metr
 from verl.trainer.ppo.inprocess_rows import RowMaker
 from verl.trainer.ppo.masks import narrowed_masks
 from verl.trainer.ppo.one_update import ENTROPY_COEFF, take_agreement
+from verl.trainer.ppo.process_guard import ProcessGuard
 from verl.trainer.ppo.ref_mix import MovingReference, RankHere
 from verl.trainer.ppo.scheduled import Scheduled
 from verl.trainer.ppo.validation import make_up_for_validation
@@ -73,10 +75,11 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
         self._load_models()
         self._load_checkpoint()
         self._reference = MovingReference(self, RankHere(self.actor_rollout_wg, self.ref_policy_wg))
-        self._scheduled = Scheduled(self)
+        self._scheduled, self._process_guard = Scheduled(self), ProcessGuard(self)
         self._frozen_policy = start_up.frozen_policy(self.reward_config, self.folder, self.console)
         load_weights(self.server, self.actor_rollout_wg, self.global_steps)
         client = InProcessClient(self.config, self.reward_config, self.classmate_servers, self.server)
+        asyncio.run(self._process_guard.refuse_junk(client))
         loop_parts = {
             "trainer_config": DictConfigWrap(config=self.config),
             "server_manager": self.server,
@@ -153,6 +156,7 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
                     metrics |= self._train("actor", self._counted(batch))
                     self._reference.follow()
             self._scheduled.after(step, metrics)
+            self._process_guard.after(metrics)
             self._trained, self.timing_raw = (batch, metrics), timing
             if config.save_freq > 0 and (is_last or step % config.save_freq == 0):
                 with marked_timer("save_checkpoint", timing):
@@ -235,8 +239,8 @@ class InProcessTrainer(ClassmateCoTRayPPOTrainer):
         rows = batch.select(*(set(needed_fields(self.advantage_config, self.config)) & set(batch.keys())))
         padding_B = torch.zeros(len(batch), dtype=torch.bool)
         config, advantage = self.config, self.advantage_config
-        kl = self._scheduled.kl
-        batch.update(batch_advantages(rows, padding_B, config, advantage, self._greedy, metrics, kl))
+        kl, guard = self._scheduled.kl, self._process_guard
+        batch.update(batch_advantages(rows, padding_B, config, advantage, self._greedy, metrics, kl, guard))
 
     def _counted(self, batch: TensorDict) -> TensorDict:
         """The batch with the masks of `token_level_main_reward_mode`; metrics count all tokens."""

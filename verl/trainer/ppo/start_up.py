@@ -8,6 +8,7 @@ Decision: functions of what they need, none of the trainer, so that both trainer
     0.3
 """
 
+import asyncio
 import sys
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass
@@ -21,16 +22,18 @@ from verl.classmate.algorithm_config import AdvantageConfig
 from verl.classmate.aliases import rename_old_keys
 from verl.classmate.config import ClassmateRewardModelConfig, RunConfig
 from verl.classmate.errors import ConfigError
-from verl.classmate.frozen import frozen_models
+from verl.classmate.frozen import PROCESS, frozen_models
 from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.frozen_weights import FrozenWeights
 from verl.trainer.ppo.passes import Passes
+from verl.trainer.ppo.process_guard import ProcessGuard
 from verl.trainer.preflight.data import count_rows
 from verl.trainer.run.console import Console
 from verl.trainer.run.folder import RunFolder
 from verl.trainer.run.start import begin
 from verl.utils.import_utils import load_class_from_fqn
 from verl.workers.classmate_workers import ClassmateGroup
+from verl.workers.classmates.client import ClassmateClient
 from verl.workers.classmates.placement import max_colocate_count
 
 
@@ -208,6 +211,22 @@ def frozen_policy(reward: ClassmateRewardModelConfig, folder: RunFolder, console
             if not guard.known:
                 console.line(f"self-play    the files of {one.model} are not on this machine: no hash is checked")
     return guard
+
+
+def refuse_junk(guard: ProcessGuard, run: OpenRun, classmates: ClassmateGroup) -> None:
+    """Refuses a process reward model that likes texts which solve nothing.
+
+    Raises:
+        ConfigError: it does.
+    """
+    if not guard.on:
+        return
+
+    async def ask() -> None:
+        async with classmates.awake(PROCESS):
+            await guard.refuse_junk(ClassmateClient(run.reward, max_model_len=run.config.context_length))
+
+    asyncio.run(ask())
 
 
 def start_agent_loops(

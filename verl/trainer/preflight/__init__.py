@@ -25,6 +25,7 @@ from verl.trainer.preflight.devices import check_devices, check_memory
 from verl.trainer.preflight.hints import check_hints
 from verl.trainer.preflight.judges import check_judges
 from verl.trainer.preflight.models import check_models
+from verl.trainer.preflight.process import check_process
 from verl.trainer.preflight.prompt_lengths import check_prompt_lengths
 from verl.trainer.preflight.reasoning import check_reasoning
 from verl.trainer.preflight.settings import (
@@ -82,6 +83,7 @@ def _check(config: Mapping[str, Any], run: RunConfig, servers_answer: bool) -> N
             "without classmates by python -m verl.trainer.qwen_main_ppo"
         )
     check_reasoning(config, run)
+    check_process(config, run)
     check_lora(config)
     check_counts(config)
     check_sequence_parallel(config)

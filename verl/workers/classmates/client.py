@@ -25,6 +25,7 @@ from verl.classmate.frozen import POLICY, FrozenModel, frozen_models, frozen_rea
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
 from verl.classmate.seeds import sends_seed
+from verl.stepwise.step import StepScore
 from verl.workers.classmates.placement import actor_name, resolved_engine, scores_at_any_temperature
 from verl.workers.classmates.remote import RemoteClassmate
 from verl.workers.engine_health import why_it_hangs
@@ -190,6 +191,10 @@ class ClassmateClient:
         """The number that a scoring model of the run gives a text, or why there is none."""
         return await self._ask_engines(model, "score", {"prompt_ids": token_ids})
 
+    async def score_steps(self, model: str, problem: str, steps: Sequence[str]) -> "list[StepScore | None] | Reply":
+        """What a process reward model of the run makes of each step (None: it does not fit), or why it says nothing."""
+        return await self._ask_engines(model, "score_steps", {"problem": problem, "steps": list(steps)})
+
     async def _ask_engines(self, model: str, method: str, arguments: dict[str, Any]) -> Any:
         """The answer of the first engine of a model that gives one; a `Reply` with the failure if none does."""
         limit = self._models[model].request_timeout
@@ -285,7 +290,7 @@ class ClassmateClient:
         now = time.monotonic()
         up = [name for name in names if self._down_until.get(name, 0.0) <= now] or names
         if self._deterministic:
-            request = (arguments["prompt_ids"], arguments.get("sampling_params"))
+            request = (arguments.get("prompt_ids", arguments), arguments.get("sampling_params"))
             return up[zlib.crc32(repr(request).encode()) % len(up)]
         return min(up, key=self._load.__getitem__)
 

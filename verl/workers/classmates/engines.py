@@ -23,6 +23,7 @@ from verl.workers.rollout.hf_rollout_server.engine import EngineConfig
 from verl.workers.rollout.hf_rollout_server.server import HFServer
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.scoring_worker import ScoringJudgeWorker
+from verl.workers.step_worker import StepScoringWorker
 
 
 class ClassmateWorker(HFServer):
@@ -68,6 +69,7 @@ class ClassmateWorker(HFServer):
 ENGINE_CLASSES: Mapping[str, type[Any]] = {
     "generate": ClassmateWorker,
     "score": ScoringJudgeWorker,
+    "steps": StepScoringWorker,
 }
 """By a model's task, what runs it without vLLM: made of an `EngineConfig`, `frees_memory` and `patience_s`."""
 

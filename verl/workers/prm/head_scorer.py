@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from verl.stepwise.step import StepScore
 from verl.workers.prm.batches import by_length, collate, encode_solution
 from verl.workers.prm.encoding import Encoded
 from verl.workers.prm.model import ProcessRewardModel
@@ -76,6 +77,23 @@ class HeadScorer:
             [None if logit is None else 1 / (1 + _exp(-logit / temperature)) for logit in row]
             for row in self.logits(problems, steps)
         ]
+
+    def judged(self, problems: Sequence[str], steps: Sequence[Sequence[str]]) -> list[list[StepScore | None]]:
+        """What each step earns beside its score; a step that does not fit has neither."""
+        temperature, implicit = self.model.spec.temperature, self.model.spec.implicit
+        found: list[list[StepScore | None]] = []
+        for row in self.logits(problems, steps):
+            judged: list[StepScore | None] = []
+            before = 0.0
+            for logit in row:
+                if logit is None:
+                    judged.append(None)
+                    continue
+                score = 1 / (1 + _exp(-logit / temperature))
+                judged.append(StepScore(score, logit - before if implicit else score))
+                before = logit
+            found.append(judged)
+        return found
 
     def logits(self, problems: Sequence[str], steps: Sequence[Sequence[str]]) -> list[list[float | None]]:
         """The log-odds that each step is right, before the temperature."""

@@ -74,7 +74,7 @@ def test_rows_that_are_left_out_say_nothing(estimator: str, kind: str) -> None:
     kept = [0, 1, 3, 4]
     alone = AdvantageInputs(
         **{
-            name: value[kept] if value is not None else None
+            name: value[kept] if isinstance(value, torch.Tensor | np.ndarray) else value
             for name in inputs().__dataclass_fields__
             for value in [getattr(inputs(), name)]
         }

@@ -74,6 +74,14 @@ class AdvantageInputs:
     """r of the prompt's greedy response, for `remax`; NaN: it has none, and the row no advantage."""
     greedy_final_B: torch.Tensor | None = None
     """F of the prompt's greedy response, for `remax`; NaN where it lacks a part."""
+    step_end_BR: torch.Tensor | None = None
+    """1 on the last token of each step of the response; None: steps have no rewards."""
+    process_reward_BR: torch.Tensor | None = None
+    """Reward of each step on its last token, float; needs `step_end_BR`."""
+    process_valid_B: torch.Tensor | None = None
+    """bool; False: the steps of the row could not be scored, and it has its outcome alone."""
+    told: dict[str, float] = dataclasses.field(default_factory=dict)
+    """Gets what an estimator found on the way, by the names of the metrics."""
 
     @property
     def main_rows_B(self) -> torch.Tensor:

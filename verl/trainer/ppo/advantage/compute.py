@@ -76,7 +76,7 @@ def compute_advantage(inputs: AdvantageInputs, config: AdvantageConfig, algorith
             tokens_BR = torch.where(inputs.main_correct_B.bool().unsqueeze(-1), tokens_BR.clamp(min=0), tokens_BR)
         advantages_BR = torch.where(inputs.main_rows_B.unsqueeze(-1), tokens_BR, torch.zeros_like(tokens_BR))
         returns_BR = advantages_BR
-    metrics = reward_metrics(inputs, config) | {"classmate/main_only_steps": float(main_only)}
+    metrics = reward_metrics(inputs, config) | {"classmate/main_only_steps": float(main_only)} | inputs.told
     for name, values_BR in (("advantages", advantages_BR), ("returns", returns_BR)):
         metrics |= token_deviation(f"critic/{name}", inputs, values_BR)
     return AdvantageResult(advantages_BR=advantages_BR, returns_BR=returns_BR, metrics=metrics)

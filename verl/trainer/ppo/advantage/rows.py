@@ -61,6 +61,8 @@ def row_fields(config: AdvantageConfig) -> list[str]:
         fields += ["gamma", "rollout"]
     if config.adv_estimator == "gae":
         fields.append("values")
+    if config.process.model is not None:
+        fields += ["step_ends", "process_rewards", "process_valid"]
     return fields
 
 
@@ -94,6 +96,10 @@ def inputs_from_rows(
         more["gamma_B"], more["rollout_B"] = rows["gamma"].float(), rows["rollout"]
     if config.adv_estimator == "gae":
         more["values_BR"] = fit_width(rows["values"], width).float()
+    if config.process.model is not None:
+        more["step_end_BR"] = fit_width(rows["step_ends"], width) * response_mask_BR
+        more["process_reward_BR"] = fit_width(rows["process_rewards"], width).float()
+        more["process_valid_B"] = rows["process_valid"].bool()
     if greedy is not None:
         rewards = [greedy.get(uid, Greedy(math.nan, math.nan)) for uid in group_B]
         more["greedy_base_B"], more["greedy_final_B"] = torch.tensor(rewards, dtype=torch.float32).unbind(-1)
@@ -144,8 +150,16 @@ def with_advantage(
     on_segments = None
     if segment_R is not None:
         on_segments = tuple(mean(segment_R == number) for number in range(1, len(record.segment_rewards) + 1))
+    steps = record.steps
+    if steps is not None and steps.ends:
+        first, means = 0, []
+        for end in steps.ends:
+            means.append(float(advantages_R[first : end + 1].double().mean()))
+            first = end + 1
+        steps = replace(steps, advantages=tuple(means))
     return replace(
         record,
+        steps=steps,
         has_advantage=True,
         advantage=mean(classmate_mask_R == 0),
         advantage_on_cot=mean(classmate_mask_R == 1),
