@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.reasoning.prm.toy import toy_base
 from verl.reasoning.backends import Completion
 from verl.reasoning.prm.both import SmallerOfBoth
+from verl.reasoning.prm.config import PRMConfig
 from verl.reasoning.prm.evaluator import ProcessRewardEvaluator, last_answer
 from verl.reasoning.prm.generative import GenerativeStepScorer, verdict_of
 from verl.reasoning.prm.likelihood import LikelihoodScorer, least_likely
 from verl.stepwise.first_error import NONE, first_error, found_errors
 from verl.stepwise.processbench import bench_row
+from verl.workers.prm.model import ProcessRewardModel
 
 STEPS = ["3 + 4 = 7.\n", "7 + 1 = 9.\n", "So it is 9."]
 
@@ -79,6 +82,9 @@ class Judges:
 
     def __init__(self, *, mumbles: int = 0) -> None:
         self.mumbles, self.prompts = mumbles, list[str]()
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
 
     def generate(self, prompts, *, n=1, sampling=None):  # type: ignore[no-untyped-def]
         self.prompts += prompts
@@ -271,3 +277,44 @@ def test_the_command_prints_a_card(tmp_path: Path, capsys: pytest.CaptureFixture
     file.write_text('{"problem": "p"}\n')
     assert processbench.main(["--data", str(file), "--scorer", "rules"]) == 2
     assert "row 1" in capsys.readouterr().err
+
+
+def test_the_command_runs_with_both_kinds_of_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from verl.reasoning.prm import processbench
+
+    model, tokenizer = toy_base()
+    model.save_pretrained(tmp_path / "lm")
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    tokenizer.save_pretrained(tmp_path / "lm")
+    config = PRMConfig(base_model_name=str(tmp_path / "lm"), max_length=128)
+    ProcessRewardModel.from_base(config)[0].save(tmp_path / "prm", tokenizer)
+    file = tmp_path / "rows.jsonl"
+    rows = [{"id": f"x-{i}", "problem": "3 + 4 ?", "steps": STEPS, "label": -1 if i > 2 else 1} for i in range(6)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = {}
+    for scorer, name, more in (("head", "prm", []), ("generative", "lm", ["--at_once"])):
+        asked = ["--data", str(file), "--scorer", scorer, "--model", str(tmp_path / name), "--limit", "2", *more]
+        assert processbench.main(asked) == 0
+        found[scorer] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    for told in found.values():
+        # Evenly taken: one row from the wrong solutions, which stand first, and one from the right ones.
+        assert (told["n_error"], told["n_correct"], told["n_unscored"]) == (1, 1, 0)
+        assert told["tokens"] > 0
+    # It is asked of each step and its verdicts are read too.
+    assert found["generative"]["tokens"] > found["head"]["tokens"]
+
+
+def test_a_card_says_why_rows_have_no_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from verl.reasoning.prm import processbench
+
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"problem": "p", "steps": STEPS, "label": 1}) + "\n")
+    model, tokenizer = toy_base()
+    tokenizer.save_pretrained(tmp_path / "lm")
+    model.save_pretrained(tmp_path / "lm")
+    config = PRMConfig(base_model_name=str(tmp_path / "lm"), max_length=2)
+    ProcessRewardModel.from_base(config)[0].save(tmp_path / "prm", tokenizer)
+    assert processbench.main(["--data", str(file), "--scorer", "head", "--model", str(tmp_path / "prm")]) == 0
+    assert "max_length" in capsys.readouterr().out
+    assert processbench.main(["--data", str(file), "--scorer", "rules", "--limit", "0"]) == 2
+    assert "--limit 0" in capsys.readouterr().err

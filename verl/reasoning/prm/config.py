@@ -47,7 +47,8 @@ class PRMConfig:
     template: Literal["auto", "chat", "plain"] = "auto"
     """How the problem is written: the tokenizer's chat template, or plain text; auto: chat if there is one."""
     step_tag: str | None = None
-    """The token behind each step; None: a token that the tokenizer has and nobody uses, or a new one."""
+    """The token behind each step; None: a token that the tokenizer has and nobody uses, or a new one. With few rows the
+    one that the base model itself writes there, such as a line break, is learnt faster."""
     learning_rate: float = 1e-5
     """Peak, of all weights; 1e-6 suits 7B."""
     head_learning_rate: float = 1e-4

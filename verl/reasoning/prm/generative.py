@@ -35,7 +35,8 @@ AT_ONCE = "Answer with `Verdict: yes` or `Verdict: no`."
 
 _VERDICT = re.compile(r"verdict\W{0,6}(yes|no|right|wrong|correct|incorrect)\b", re.IGNORECASE)
 _YES = {"yes", "right", "correct"}
-_SAID = ("Verdict: yes", "Verdict: no")
+SAID = ("Verdict: yes", "Verdict: no")
+"""What a model says of a right and of a wrong step, if it says no more."""
 _BAR_FROM = 256
 """Steps from which on a call shows its progress."""
 
@@ -77,6 +78,8 @@ class GenerativeStepScorer:
         self._sampling = sampling or SamplingParams(temperature=0.0 if n == 1 else 0.7, max_tokens=512)
         self.tokens = 0
         """Generated so far, or read where there are no words."""
+        self.read = 0
+        """Tokens of questions, each counted as often as it is read: twice where two verdicts are compared."""
         self.unreadable = 0
         """Texts without a verdict, or that failed."""
 
@@ -86,7 +89,7 @@ class GenerativeStepScorer:
         pairs = [(row, place) for row, one in enumerate(steps) for place in range(len(one))]
         with tqdm(total=len(pairs), desc="judge steps", disable=not self._progress or len(pairs) < _BAR_FROM) as bar:
             for wave in self._waves(found):
-                prompts = [self._prompt(problems[row], steps[row], place) for row, place in wave]
+                prompts = [self.prompt(problems[row], steps[row], place) for row, place in wave]
                 scores = self._in_words(prompts) if self._words else self._at_once(prompts)
                 for (row, place), score in zip(wave, scores, strict=True):
                     found[row][place] = score
@@ -105,7 +108,8 @@ class GenerativeStepScorer:
             low = self._stop_below
             open_rows = [row for row in open_rows if (score := found[row][place]) is None or score >= low]
 
-    def _prompt(self, problem: str, steps: Sequence[str], place: int) -> str:
+    def prompt(self, problem: str, steps: Sequence[str], place: int) -> str:
+        """What the model is asked about the step at a place; rows to fine-tune it on are asked the same."""
         before = "\n".join(step.strip() for step in steps[:place]) or "(none)"
         task = WORDS if self._words else AT_ONCE
         given = {"problem": problem.strip(), "steps": before, "step": steps[place].strip(), "task": task}
@@ -113,9 +117,13 @@ class GenerativeStepScorer:
         return re.sub(r"\{(problem|steps|step|task)\}", lambda slot: given[slot[1]], self._question)
 
     def _in_words(self, prompts: Sequence[str]) -> list[float | None]:
+        self.read += self._length(prompts)
         drawn = self._backend.generate(prompts, n=self._n, sampling=self._sampling)
         self.tokens += sum(len(one.token_ids) for completions in drawn for one in completions)
         return [self._share(completions) for completions in drawn]
+
+    def _length(self, prompts: Sequence[str]) -> int:
+        return sum(self._backend.count_tokens(prompt) for prompt in prompts)
 
     def _share(self, completions: Sequence[Completion]) -> float | None:
         said = [verdict_of(one.text) for one in completions if one.ok]
@@ -124,7 +132,8 @@ class GenerativeStepScorer:
         return sum(known) / len(known) if known else None
 
     def _at_once(self, prompts: Sequence[str]) -> list[float | None]:
-        told = [self._backend.log_probs(prompts, [said] * len(prompts)) for said in _SAID]
+        self.read += self._length(prompts) * len(SAID)
+        told = [self._backend.log_probs(prompts, [said] * len(prompts)) for said in SAID]
         self.tokens += sum(len(tokens) for both in told for tokens in both)
         scores: list[float | None] = []
         for yes, no in zip(*told, strict=True):

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        rows = read_rows(options.data)[: options.limit]
+        rows = spread(read_rows(options.data), options.limit)
         scorer = make_scorer(options)
         evaluator = ProcessRewardEvaluator(scorer, threshold=options.threshold)
         if options.dev is not None:
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "scorer": options.scorer,
         "data": options.data.name,
         "tuned_here": options.tune,
-        "tokens": getattr(scorer, "tokens", 0),
+        "tokens": getattr(scorer, "tokens", 0) + getattr(scorer, "read", 0),
         "seconds": round(time.monotonic() - began, 1),
     }
     print(card(result))
@@ -76,6 +76,19 @@ def read_rows(path: Path) -> list[BenchRow]:
     if not found:
         raise ValueError(f"{path} has no rows")
     return found
+
+
+def spread(rows: Sequence[BenchRow], limit: int | None) -> list[BenchRow]:
+    """At most so many rows, evenly from all: benchmarks put the wrong solutions first and the right ones last.
+
+    Raises:
+        ValueError: a limit below 1.
+    """
+    if limit is not None and limit < 1:
+        raise ValueError(f"--limit {limit}: write 1 or more")
+    if limit is None or limit >= len(rows):
+        return list(rows)
+    return [rows[place * len(rows) // limit] for place in range(limit)]
 
 
 def make_scorer(options: argparse.Namespace) -> StepScorer:
@@ -120,6 +133,8 @@ def card(result: dict[str, Any]) -> str:
         f"  right answer by a wrong way, F1 {share('right_answer_wrong_process')}; weakest step is the error "
         f"{share('weakest_step_acc')}; lowest score on the last step {share('min_at_last_share')}",
     ]
+    if result["n_unscored"]:
+        lines.append("  not scored: longer than the model reads (max_length of its prm.json), or no verdict came")
     if "prm_score" in result:
         lines.append(f"  PRMScore    {share('prm_score'):>5} (F1 {share('step_f1')}, negative {share('step_f1_neg')})")
         lines += [
@@ -166,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dev", type=Path, help="rows on which the threshold, and of both the scales, are fitted")
     parser.add_argument("--calibration", type=Path, help="both: file of the scales; written with --dev, read without")
     parser.add_argument("--tune", action="store_true", help="fit the threshold on the measured rows: an upper bound")
-    parser.add_argument("--limit", type=int, help="the first rows only")
+    parser.add_argument("--limit", type=int, help="so many rows, evenly from all")
     return parser
 
 
