@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 from transformers import EarlyStoppingCallback, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
 
 from verl.classmate.errors import ConfigError
+from verl.reasoning.checkpoints import newest_checkpoint
 from verl.reasoning.prm.calibration import fit_temperature
 from verl.reasoning.prm.config import PRMConfig
 from verl.reasoning.prm.metrics import solution_metrics, step_metrics
@@ -187,9 +187,7 @@ class PRMTrainer:
                 measure=lambda: self._measure(val_rows),
                 callbacks=[] if patience is None else [EarlyStoppingCallback(early_stopping_patience=patience)],
             )
-            folder = config.output_dir / phase
-            last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
-            trainer.train(resume_from_checkpoint=last)
+            trainer.train(resume_from_checkpoint=newest_checkpoint(config.output_dir / phase))
             history += [{**line, "phase": phase} for line in trainer.state.log_history]
             steps += trainer.state.global_step
         return history, steps
