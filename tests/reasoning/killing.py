@@ -39,7 +39,7 @@ class Killer:
         if event == "subprocess.Popen" and "verl.trainer.qwen_main_ppo" in arguments[1]:
             self._training(" ".join(map(str, arguments[1])))
         elif (path := _changed(event, arguments)) is not None and path.startswith(self._folder):
-            self._reach(f"{event} {_without_numbers(path.removeprefix(self._folder))}")
+            self._reach(f"{event} {_kind_of(path.removeprefix(self._folder))}")
 
     def _reach(self, point: str) -> None:
         if point not in self._seen and not self._killed:
@@ -69,9 +69,9 @@ def _changed(event: str, arguments: tuple[Any, ...]) -> str | None:
     return str(arguments[0]) if event in _CHANGES else None
 
 
-def _without_numbers(path: str) -> str:
-    """Checkpoints of two steps, and temporary files of two processes, are one point."""
-    return re.sub(r"\d+", "#", path)
+def _kind_of(path: str) -> str:
+    """Checkpoints of two steps are one point, and what evaluations do within their folders."""
+    return re.sub(r"^evaluation/[^/]+/", "evaluation/*/", re.sub(r"\d+", "#", path))
 
 
 def _attempt(folder: Path, arguments: Sequence[str], seen: Sequence[str], kills: bool) -> tuple[int, str]:

@@ -85,6 +85,8 @@ def begin(folder: Path, inputs: StageInputs) -> Literal["skip", "resume", "fresh
     told = inputs.told()
     reason = stale_reason(folder, inputs)
     if reason is None:
+        # A kill right behind the manifest left it.
+        (folder / STARTED).unlink(missing_ok=True)
         logger.info("%s: nothing to do, its outputs are those of these inputs", inputs.stage)
         return "skip"
     started = _read(folder / STARTED)

@@ -104,8 +104,7 @@ class PRMTrainer:
         folder = self.save(self.config.output_dir / MODEL)
         result = {"metrics": metrics, "history": history, "steps": steps, "model_path": str(folder)}
         write_atomically(self.config.output_dir / RESULT, json.dumps(result))
-        for phase in ("head", "full"):
-            shutil.rmtree(self.config.output_dir / phase, ignore_errors=True)
+        self._forget_checkpoints()
         return result
 
     def evaluate(self, eval_data: Sequence[Any]) -> dict[str, Any]:
@@ -161,7 +160,12 @@ class PRMTrainer:
         if not (folder / RESULT).exists():
             return None
         self.load(folder / MODEL)
+        self._forget_checkpoints()
         return dict(json.loads((folder / RESULT).read_text()))
+
+    def _forget_checkpoints(self) -> None:
+        for phase in ("head", "full"):
+            shutil.rmtree(self.config.output_dir / phase, ignore_errors=True)
 
     def _fit(self, train_rows: list[LabelledSolution], val_rows: list[LabelledSolution]) -> tuple[list[Any], int]:
         items = training_items(
@@ -188,7 +192,9 @@ class PRMTrainer:
                 callbacks=[] if patience is None else [EarlyStoppingCallback(early_stopping_patience=patience)],
             )
             trainer.train(resume_from_checkpoint=newest_checkpoint(config.output_dir / phase))
-            history += [{**line, "phase": phase} for line in trainer.state.log_history]
+            # The last line sums up the steps since the last start, so it differs after a kill.
+            told = [line for line in trainer.state.log_history if "train_runtime" not in line]
+            history += [{**line, "phase": phase} for line in told]
             steps += trainer.state.global_step
         return history, steps
 
