@@ -48,7 +48,9 @@ class Killer:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _training(self, command: str) -> None:
-        stage = next(name for name in ("pure_rl", "cot") if f"{self._folder}{name}/" in command)
+        # The model that it starts from is in another stage's folder.
+        own = f"trainer.default_local_dir={self._folder}"
+        stage = next(name for name in ("pure_rl", "cot") if f"{own}{name}/" in command)
         self._reach(f"training of {stage} begins")
         for way, variable in (("pipeline killed in", DURING), ("killed:", ITSELF)):
             os.environ.pop(variable, None)

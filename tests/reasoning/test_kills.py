@@ -53,8 +53,7 @@ def _run(folder: Path, output: Path, *flags: str) -> dict[str, Any]:
         [sys.executable, "-m", "tests.reasoning.killing", str(output), config, output_dir, *flags],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -75,7 +74,9 @@ def _same_files(whole: Path, killed: Path) -> None:
 
 def _outputs(root: Path) -> dict[str, bytes]:
     """All files that manifests name, and the root's."""
-    found = [path for path in root.iterdir() if path.suffix in (".json", ".txt") and path.name != "pipeline_report.json"]
+    texts = (path for path in root.iterdir() if path.suffix in (".json", ".txt"))
+    # The report tells seconds.
+    found = [path for path in texts if path.name != "pipeline_report.json"]
     for manifest in root.rglob(NAME):
         found += [manifest.parent / name for name in json.loads(manifest.read_text())["files"]]
     return {path.relative_to(root).as_posix(): path.read_bytes().replace(str(root).encode(), b"ROOT") for path in found}
