@@ -15,6 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from verl.reasoning.backends import Completion, SamplingParams
+from verl.reasoning.records import lines_of
 from verl.reasoning.token_backend import completion_seed, cut_at_stop
 
 Recorded = Mapping[str | tuple[str, str], Sequence[str]]
@@ -103,7 +104,7 @@ class ReplayBackend:
 
 def _read(path: Path) -> dict[str | tuple[str, str], list[str]]:
     recorded: dict[str | tuple[str, str], list[str]] = {}
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(lines_of(path.read_text()), 1):
         try:
             values = json.loads(line)
             recorded.setdefault((values["prompt"], values.get("prefix", "")), []).append(values["text"])

@@ -34,7 +34,7 @@ STARTED = "started.json"
 SCHEMA = 1
 _OTHERS = (NAME, STARTED, f"{NAME}.partial", f"{STARTED}.partial", ".lock")
 _ROOT = Path(__file__).resolve().parents[1]
-_CODE = ("reasoning", "stepwise")
+_CODE = ("reasoning", "stepwise", "workers/prm")
 """Folders whose code makes the outputs of stages."""
 
 
@@ -55,7 +55,7 @@ class StageInputs:
     seed: int = 0
     """Of everything random."""
     code: str | None = None
-    """Revision of the code; None: a hash of `verl/reasoning` and `verl/stepwise`."""
+    """Revision of the code; None: a hash of `verl/reasoning`, `verl/stepwise` and `verl/workers/prm`."""
 
     def told(self) -> dict[str, Any]:
         """As the manifest has it.
@@ -85,11 +85,13 @@ def begin(folder: Path, inputs: StageInputs) -> Literal["skip", "resume", "fresh
     told = inputs.told()
     reason = stale_reason(folder, inputs)
     if reason is None:
+        # A kill right behind the manifest left it.
+        (folder / STARTED).unlink(missing_ok=True)
         logger.info("%s: nothing to do, its outputs are those of these inputs", inputs.stage)
         return "skip"
     started = _read(folder / STARTED)
     resumes = started is not None and _difference(started, told) is None
-    if not resumes and folder.is_dir() and any(folder.iterdir()):
+    if not resumes and folder.is_dir() and not all(one.name.endswith(".partial") for one in folder.iterdir()):
         aside = next(path for i in range(1, 10**6) if not (path := folder.with_name(f"{folder.name}.old-{i}")).exists())
         folder.rename(aside)
         reason += f"; what was there is in {aside.name}"

@@ -130,6 +130,11 @@ def write_jsonl(path: Path, records: Iterable["Problem | Solution | Mapping[str,
     return len(lines)
 
 
+def lines_of(text: str) -> list[str]:
+    """Lines of a JSONL file; a model's text may hold U+2028 and U+0085, which JSON leaves and `splitlines` cuts at."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
 def read_jsonl(path: Path, kind: type[T]) -> list[T]:
     """The records of a file.
 
@@ -137,7 +142,7 @@ def read_jsonl(path: Path, kind: type[T]) -> list[T]:
         ValueError: a line is no such record; names the file and the line.
     """
     found: list[T] = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(lines_of(path.read_text()), 1):
         try:
             values = json.loads(line)
             if kind is Solution:

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from verl.classmate.errors import ConfigError
-from verl.reasoning.records import Problem, as_problem
+from verl.reasoning.records import Problem, as_problem, lines_of
 from verl.reasoning.world_config import EMBEDDED, embedded
 
 FLAGS = ("-h", "--help")
@@ -94,7 +94,7 @@ def _problems(file: str | None) -> list[Problem]:
     if not path.is_file():
         raise ConfigError(f"{file} is not there; write a JSONL file with problem and answer in each line")
     found = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(lines_of(path.read_text()), 1):
         if line.strip():
             try:
                 found.append(as_problem(json.loads(line)))

@@ -78,6 +78,8 @@ def learn(
     """
     made_from = _made_from(config, traces, stages, revision)
     if (known := _whole(folder / MARK, made_from)) is not None:
+        # A kill behind the mark left it there, and the folder is a model's.
+        (folder / CHECKPOINT).unlink(missing_ok=True)
         return known
     _claim(folder, made_from)
     tokenizer = chat_tokenizer(config.student)

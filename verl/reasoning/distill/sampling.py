@@ -20,8 +20,9 @@ from tqdm import tqdm
 
 from verl.classmate.errors import ConfigError
 from verl.reasoning.backends import Completion, GenBackend, SamplingParams
-from verl.reasoning.records import Problem, Solution
+from verl.reasoning.records import Problem, Solution, lines_of
 from verl.reasoning.rewards import Reward, RewardContext, RewardResult, score
+from verl.trainer.run.state import write_atomically
 
 AT_ONCE = 64
 """Problems between two writes to the file."""
@@ -168,8 +169,8 @@ def _read(journal: Path, head: dict[str, Any]) -> dict[str, list[Solution]]:
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
         # Killed within a line.
-        journal.write_text(whole)
-    lines = whole.splitlines()
+        write_atomically(journal, whole)
+    lines = lines_of(whole)
     if not lines:
         return {}
     if json.loads(lines[0]) != head:

@@ -32,9 +32,10 @@ from verl.reasoning.prm.perturb import kinds_of
 from verl.reasoning.prm.planting import Planter
 from verl.reasoning.prm.rows import LabelledSolution, PRMDataset, solution_rows
 from verl.reasoning.reading import parted
-from verl.reasoning.records import Problem, Solution, as_problem
+from verl.reasoning.records import Problem, Solution, as_problem, lines_of
 from verl.reasoning.rewards import as_reward
 from verl.stepwise.steps import split_steps
+from verl.trainer.run.state import write_atomically
 
 _CHUNK = 16
 """Problems that are labelled together, and written together where a run can be resumed."""
@@ -233,11 +234,11 @@ class _Kept:
             return kept
         kept._path.parent.mkdir(parents=True, exist_ok=True)
         head = json.dumps({"made_by": dict(identity)}, sort_keys=True)
-        lines = kept._path.read_text().splitlines() if kept._path.exists() else []
+        lines = lines_of(kept._path.read_text()) if kept._path.exists() else []
         if lines and lines[0] != head:
             raise ConfigError(f"{kept._path} holds labels of other options or another generator; name another file")
         if not lines:
-            kept._path.write_text(head + "\n")
+            write_atomically(kept._path, head + "\n")
         for line in lines[1:]:
             try:
                 said = json.loads(line)
@@ -335,7 +336,7 @@ def _counted(rows: Sequence[LabelledSolution]) -> dict[str, Any]:
 
 def read_rows(path: Path | str) -> Iterator[LabelledSolution]:
     """Labelled solutions of a JSONL file in TRL's stepwise format."""
-    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+    for number, line in enumerate(lines_of(Path(path).read_text()), 1):
         try:
             yield from solution_rows([json.loads(line)])
         except ValueError as error:

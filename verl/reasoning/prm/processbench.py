@@ -23,6 +23,7 @@ from verl.reasoning.prm.evaluator import ProcessRewardEvaluator
 from verl.reasoning.prm.generative import GenerativeStepScorer
 from verl.reasoning.prm.judge import RuleJudge
 from verl.reasoning.prm.likelihood import LikelihoodScorer
+from verl.reasoning.records import lines_of
 from verl.reasoning.step_scorer import StepScorer
 from verl.stepwise.processbench import BenchRow, bench_row
 from verl.workers.prm.head_scorer import HeadScorer
@@ -66,7 +67,7 @@ def read_rows(path: Path) -> list[BenchRow]:
     text = path.read_text()
     whole = text.lstrip().startswith("[")
     found = []
-    for number, given in enumerate(json.loads(text) if whole else text.splitlines(), 1):
+    for number, given in enumerate(json.loads(text) if whole else lines_of(text), 1):
         if not whole and not given.strip():
             continue
         try:

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 from transformers import EarlyStoppingCallback, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
 
 from verl.classmate.errors import ConfigError
+from verl.reasoning.checkpoints import newest_checkpoint
 from verl.reasoning.prm.calibration import fit_temperature
 from verl.reasoning.prm.config import PRMConfig
 from verl.reasoning.prm.metrics import solution_metrics, step_metrics
@@ -104,8 +104,7 @@ class PRMTrainer:
         folder = self.save(self.config.output_dir / MODEL)
         result = {"metrics": metrics, "history": history, "steps": steps, "model_path": str(folder)}
         write_atomically(self.config.output_dir / RESULT, json.dumps(result))
-        for phase in ("head", "full"):
-            shutil.rmtree(self.config.output_dir / phase, ignore_errors=True)
+        self._forget_checkpoints()
         return result
 
     def evaluate(self, eval_data: Sequence[Any]) -> dict[str, Any]:
@@ -161,7 +160,12 @@ class PRMTrainer:
         if not (folder / RESULT).exists():
             return None
         self.load(folder / MODEL)
+        self._forget_checkpoints()
         return dict(json.loads((folder / RESULT).read_text()))
+
+    def _forget_checkpoints(self) -> None:
+        for phase in ("head", "full"):
+            shutil.rmtree(self.config.output_dir / phase, ignore_errors=True)
 
     def _fit(self, train_rows: list[LabelledSolution], val_rows: list[LabelledSolution]) -> tuple[list[Any], int]:
         items = training_items(
@@ -187,10 +191,10 @@ class PRMTrainer:
                 measure=lambda: self._measure(val_rows),
                 callbacks=[] if patience is None else [EarlyStoppingCallback(early_stopping_patience=patience)],
             )
-            folder = config.output_dir / phase
-            last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
-            trainer.train(resume_from_checkpoint=last)
-            history += [{**line, "phase": phase} for line in trainer.state.log_history]
+            trainer.train(resume_from_checkpoint=newest_checkpoint(config.output_dir / phase))
+            # The last line sums up the steps since the last start, so it differs after a kill.
+            told = [line for line in trainer.state.log_history if "train_runtime" not in line]
+            history += [{**line, "phase": phase} for line in told]
             steps += trainer.state.global_step
         return history, steps
 

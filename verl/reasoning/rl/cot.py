@@ -20,7 +20,7 @@ from typing import Any
 from verl.classmate.record import RowRecord
 from verl.reasoning.cot_reward import CoTReward, CoTRewardSettings, CoTWeights, emergence_metrics
 from verl.reasoning.reading import Tags, read_solution
-from verl.reasoning.records import Problem, Solution
+from verl.reasoning.records import Problem, Solution, lines_of
 from verl.reasoning.rewards import Reward, RewardContext, RewardResult, as_reward
 from verl.reasoning.rl.config import PureRLConfig
 from verl.reasoning.rl.presets import with_presets
@@ -255,7 +255,7 @@ def emergence(folder: Path, tags: Tags, *, opened: bool = False) -> dict[int, di
     """
     found = {}
     for path in (folder / "rollouts").glob("step_*.jsonl"):
-        rows = [RowRecord.from_json(line) for line in path.read_text().splitlines() if line.strip()]
+        rows = [RowRecord.from_json(line) for line in lines_of(path.read_text()) if line.strip()]
         found[int(path.stem.removeprefix("step_"))] = rows_emergence(rows, tags, opened=opened)
     return dict(sorted(found.items()))
 

@@ -42,6 +42,8 @@ def fine_tune(model_path: str | Path, rows: Pairs, output_dir: str | Path, setti
     folder, pairs, trainer = Path(output_dir), pairs_of(rows), settings.trainer()
     made_from = _made_from(str(model_path), pairs, settings, trainer)
     if _reads(folder / MARK).get("made_from") == made_from:
+        # A kill behind the mark left them there, and the folder is a model's.
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         return folder
     started = _reads(folder / STARTED).get("made_from")
     if started is not None and started != made_from:

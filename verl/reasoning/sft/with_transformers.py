@@ -6,13 +6,13 @@ So a step holds the rows that it would hold in a run that was never stopped.
     >>> train("models/base", pairs, Path("out/rft"), FineTuneSettings(backend="transformers"))
 """
 
-import json
 import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from verl.reasoning.checkpoints import newest_checkpoint
 from verl.reasoning.sft.chat import Row, chat_tokenizer, collate, encode_all
 from verl.reasoning.sft.settings import FineTuneSettings, precision_of
 
@@ -52,17 +52,6 @@ def epochs_of(rows: int, *, batch: int, epochs: int, seed: int) -> list[int]:
         random.Random(f"{seed}/{epoch}").shuffle(places)
         order += places[: rows // batch * batch]
     return order
-
-
-def newest_checkpoint(folder: Path) -> str | None:
-    """The last one that is whole: the trainer writes its state behind everything else."""
-    found = []
-    for state in folder.glob("checkpoint-*/trainer_state.json"):
-        try:
-            found.append((json.loads(state.read_text())["global_step"], str(state.parent)))
-        except (OSError, ValueError, KeyError):
-            continue
-    return max(found)[1] if found else None
 
 
 def _trainer(model: Any, rows: Sequence[Row], pad_id: int, folder: Path, batch: int, settings: FineTuneSettings) -> Any:
