@@ -51,6 +51,11 @@ def test_one_seed_excludes_nothing() -> None:
     assert "| Votes gain. | 0.300 | wrong |" in tables(RESULTS[:1], PREDICTIONS)
 
 
+def test_seeds_that_agree_wholly_exclude_zero() -> None:
+    same = [result(seed, 0.92, 0.25) for seed in (11, 12, 13)]
+    assert "| Votes gain. | 0.250 ± 0.000 | right |" in tables(same, PREDICTIONS)
+
+
 def test_a_prediction_without_a_rule_is_refused() -> None:
     with pytest.raises(ValueError, match="above, below, interval_above"):
         tables(RESULTS, [{"text": "Something.", "measure": "judges.both.f1.all"}])

@@ -47,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(bool(wrong))
     if options.short and options.results_dir == RESULTS_DIR:
         raise ValueError("--short measures nothing; name another folder with --results_dir")
+    if options.short:
+        # What was hardly taught must not be taken for a real run's models.
+        options.output_dir = options.output_dir / "short"
     for seed in options.seeds:
         _measure(seed, options)
     return 0

@@ -106,7 +106,8 @@ def _verdict(said: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> l
     found = _mean(results, str(said["measure"]))
     if found is None or found.value is None:
         return [str(said["text"]), "-", "not measured"]
-    low = found.value if rule != "interval_above" else found.value - (found.half or float("inf"))
+    half = float("inf") if found.half is None else found.half
+    low = found.value if rule != "interval_above" else found.value - half
     right = low < said[rule] if rule == "below" else low > said[rule]
     return [str(said["text"]), _shown(found), "right" if right else "wrong"]
 

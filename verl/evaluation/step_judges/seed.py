@@ -102,7 +102,7 @@ def run_seed(study: JudgeStudy, folder: Path, *, base: Path | None = None) -> di
     judges, numbers = {}, {}
     for name, scorers, dev, tokens in made:
         judge = SmallerOfBoth(scorers)
-        known = [row for row in dev if _is_known(row)]
+        known = [row for row in dev if row.first_error_known]
         judge.calibrate(
             [row.prompt for row in known], [row.completions for row in known], [row.first_error for row in known]
         )
@@ -219,8 +219,3 @@ def _words(parts: Parts, budget: int) -> tuple[Path, int]:
     each = sum(len(row.ids) for row in rows)
     epochs = max(1, round(budget / each))
     return fine_tune(parts.base, pairs, parts.folder / "words", parts.study.tuning(epochs)), each * epochs
-
-
-def _is_known(row: LabelledSolution) -> bool:
-    end = len(row.labels) if row.first_error < 0 else row.first_error
-    return None not in row.labels[:end]
