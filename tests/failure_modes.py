@@ -140,5 +140,6 @@ FAILURE_MODES = (
     "junk text is rewarded by a process reward model",
     "a failed process reward counts as 0",
     "wrong answers are rewarded for their steps",
+    "a killed pipeline begins anew",
 )
 """What went wrong, by the names under which `@pytest.mark.guards(...)` stands on tests."""

@@ -124,6 +124,7 @@ def test_scripts_explain_themselves(script: Path) -> None:
 FORKS = {
     "verl/trainer/fork/_server_process.py": "a process without threads of Python and without handlers",
     "verl/code_utils/jail.py": "a script of its own that does nothing else",
+    "tests/reasoning/killing.py": "a script of its own, whose runs begin after the fork",
 }
 """Files that may fork, and why that is safe there; programs under test, which are strings, are not looked into."""
 

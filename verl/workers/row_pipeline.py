@@ -213,15 +213,12 @@ class RowPipeline:
             steps: what the process reward model said, if it was asked before.
         """
         asked, unseen = asked[: self.classmates], asked[self.classmates :]
-        scored, steps = await asyncio.gather(
-            self.manager.score(row, asked, main=main, unseen=unseen), self._step_rewards(row, steps)
-        )
+        scoring = self.manager.score(row, asked, main=main, unseen=unseen)
+        if steps is None and self._steps is not None and not row.answer.validate:
+            scored, steps = await asyncio.gather(scoring, self._steps.ask(row))
+        else:
+            scored = await scoring  # no task of its own: a debugger in a reward function shows who called
         return replace(scored, follows_hint=self.manager.follows_hint(row.answer.task, row.span.output), steps=steps)
-
-    async def _step_rewards(self, row: ReadRow, known: StepRewards | None) -> StepRewards | None:
-        if known is not None or self._steps is None or row.answer.validate:
-            return known
-        return await self._steps.ask(row)
 
 
 def _readers_tokenizers(reward: ClassmateRewardModelConfig, tokenizer: Any) -> tuple[Any, ...]:

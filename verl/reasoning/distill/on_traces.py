@@ -78,8 +78,7 @@ def learn(
     """
     made_from = _made_from(config, traces, stages, revision)
     if (known := _whole(folder / MARK, made_from)) is not None:
-        # A kill behind the mark left it there, and the folder is a model's.
-        (folder / CHECKPOINT).unlink(missing_ok=True)
+        (folder / CHECKPOINT).unlink(missing_ok=True)  # a kill behind the mark left it in the model's folder
         return known
     _claim(folder, made_from)
     tokenizer = chat_tokenizer(config.student)
