@@ -44,6 +44,9 @@ def test_accepted_and_rejected(tmp_path: Path) -> None:
     assert {one["prompt"] for one in pairs} == {one.problem for one in problems}
     found.write(tmp_path)
     assert tuple(read_jsonl(tmp_path / "accepted.jsonl", Solution)) == found.accepted
+    assert tuple(read_jsonl(tmp_path / "spare.jsonl", Solution)) == found.spare
+    assert len(found.spare) == found.counts["beyond_max_per_problem"]
+    assert all("answer is 7." in one.text for one in found.spare)
     assert json.loads((tmp_path / "counts.json").read_text())["counts"] == found.counts
 
 

@@ -1,7 +1,8 @@
 """The set of a rejection fine-tuning: accepted solutions in their final selection, and what was not taken, with why.
 
 One decision: nothing is dropped silently. Rejected solutions stay, for a process reward model and for pairs of
-preference; those that were accepted and not taken are counted by their reason, and are in neither set.
+preference; accepted ones that were not taken stay for a judge of steps to choose from, and all are counted by their
+reason. Only those that a filter refused are in no set.
 
     >>> found = accepted_set(pools, config)
     >>> found.counts["filtered_language"], len(found.preference_pairs())
@@ -23,6 +24,8 @@ from verl.reasoning.similarity import Similarity, tfidf
 from verl.reasoning.trace_filters import reasons
 from verl.trainer.run.state import write_atomically
 
+PROBLEMS, ACCEPTED, SPARE, REJECTED = "problems.jsonl", "accepted.jsonl", "spare.jsonl", "rejected.jsonl"
+"""Files of a set."""
 DIFFICULTIES = 4
 """Bins of the pass rate, for balancing."""
 
@@ -35,6 +38,8 @@ class AcceptedSet:
     """All, in their order."""
     accepted: tuple[Solution, ...]
     """To fine-tune on; each has its `rank_in_problem` and the problem's `pass_rate` in its `meta`."""
+    spare: tuple[Solution, ...]
+    """As right as those, not taken: beyond `max_per_problem`, near copies, or of a difficulty that prevailed."""
     rejected: tuple[Solution, ...]
     """Those that the reward or a further test refused."""
     pass_rates: dict[str, float | None]
@@ -64,10 +69,11 @@ class AcceptedSet:
         return pairs
 
     def write(self, folder: Path) -> None:
-        """`problems.jsonl`, `accepted.jsonl`, `rejected.jsonl`, `preferences.jsonl` and `counts.json`."""
-        write_jsonl(folder / "problems.jsonl", self.problems)
-        write_jsonl(folder / "accepted.jsonl", self.accepted)
-        write_jsonl(folder / "rejected.jsonl", self.rejected)
+        """`problems.jsonl`, `accepted.jsonl`, `spare.jsonl`, `rejected.jsonl`, `preferences.jsonl`, `counts.json`."""
+        write_jsonl(folder / PROBLEMS, self.problems)
+        write_jsonl(folder / ACCEPTED, self.accepted)
+        write_jsonl(folder / SPARE, self.spare)
+        write_jsonl(folder / REJECTED, self.rejected)
         write_jsonl(folder / "preferences.jsonl", self.preference_pairs())
         content = {"counts": self.counts, "pass_rates": self.pass_rates}
         write_atomically(folder / "counts.json", json.dumps(content, indent=1) + "\n")
@@ -91,6 +97,7 @@ def accepted_set(
     counts: Counter[str] = Counter(drawn=sum(pool.drawn for pool in pools), failed=sum(pool.failed for pool in pools))
     counts["undecided"] = sum(one is None for pool in pools for one in pool.verdicts)
     taken: list[Solution] = []
+    spare: list[Solution] = []
     for pool in pools:
         counts.update({f"refused_by_{name}": times for name, times in pool.refused_by.items()})
         passed = []
@@ -100,18 +107,23 @@ def accepted_set(
             if not why:
                 passed.append(one)
         order = _chosen(passed, config, ranks or {}, similarity)
-        counts["beyond_max_per_problem"] += len(passed) - len(order)
+        left = {id(one) for one in passed} - {id(one) for one in order}
+        counts["beyond_max_per_problem"] += len(left)
+        spare += [one for one in passed if id(one) in left]
         taken += [
             dataclasses.replace(one, meta={**one.meta, "rank_in_problem": place, "pass_rate": pool.pass_rate})
             for place, one in enumerate(order)
         ]
     kept = balanced(taken, config.most_of_one_difficulty)
+    stays = {id(one) for one in kept}
+    spare += [one for one in taken if id(one) not in stays]
     counts["balanced_away"] = len(taken) - len(kept)
     rejected = [one for pool in pools for one in pool.rejected]
     counts["accepted"], counts["rejected"] = len(kept), len(rejected)
     return AcceptedSet(
         problems=tuple(pool.problem for pool in pools),
         accepted=tuple(kept),
+        spare=tuple(spare),
         rejected=tuple(rejected),
         pass_rates={pool.problem.id: pool.pass_rate for pool in pools},
         counts=dict(counts),

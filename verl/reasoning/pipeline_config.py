@@ -60,8 +60,8 @@ class ReasoningPipelineConfig:
     """Models that read each accepted solution; only those from which all of them answer right are kept
     (classmate-approved traces)."""
     use_prm_for: tuple[Use, ...] = ("rank", "filter")
-    """What the judge of steps is used for once it is trained: which accepted solutions of stage 3 are taken first, and
-    which are left out; the base model is fine-tuned on them once more. Empty: nothing."""
+    """What the judge of steps is used for once it is trained: which right solutions of stage 3 are taken first, and
+    which are left out where a problem has others; the base model is fine-tuned on them once more. Empty: nothing."""
     step_signal: Literal["auto", "head", "likelihood", "both"] = "auto"
     """Who judges steps: the head that stage 4 trains, the likelihood of a step's least likely token under the model
     that stage 3 made, or the smaller of both; auto: the best of them on held-out labels."""

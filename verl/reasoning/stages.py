@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from verl.reasoning.acceptance import Accepts, SoundSteps
+from verl.reasoning.acceptance import Accepts
+from verl.reasoning.accepted_set import ACCEPTED, PROBLEMS, REJECTED, SPARE
 from verl.reasoning.backend_cache import CachedBackend
 from verl.reasoning.backend_engines import VLLMBackend
 from verl.reasoning.backend_hf import HFBackend
@@ -35,17 +34,15 @@ from verl.reasoning.reader_approval import ReaderApproval
 from verl.reasoning.reading import parted
 from verl.reasoning.records import Problem, Solution, read_jsonl, write_jsonl
 from verl.reasoning.rejection import RejectionSampler
+from verl.reasoning.reranking import refused, reranked
 from verl.reasoning.rewards import Reward
 from verl.reasoning.rl.cot import ChainOfThoughtTrainer
 from verl.reasoning.rl.trainer import PureRLTrainer
 from verl.reasoning.sft.fine_tune import fine_tune, told_of
 from verl.reasoning.stage_runs import MODEL, Made, place_model
-from verl.stepwise.aggregate import aggregate
-from verl.stepwise.first_error import SOUND
 from verl.stepwise.steps import split_steps
 from verl.trainer.run.state import write_atomically
 
-PROBLEMS, ACCEPTED, REJECTED = "problems.jsonl", "accepted.jsonl", "rejected.jsonl"
 LABELS = "labelled.jsonl"
 REPORT = "report.json"
 
@@ -121,7 +118,7 @@ def rejection(folder: Path, context: Context, *, model: str, problems: Sequence[
         found = sampler.accepted_set(asked)
         found.write(folder)
         write_atomically(folder / "sampling_report.txt", sampler.get_sampling_report() + "\n")
-    names = (PROBLEMS, ACCEPTED, REJECTED, "preferences.jsonl", "counts.json", "sampling_report.txt")
+    names = (PROBLEMS, ACCEPTED, SPARE, REJECTED, "preferences.jsonl", "counts.json", "sampling_report.txt")
     return Made(files=names, counts=found.counts)
 
 
@@ -136,30 +133,29 @@ def rejection_fine_tuning(folder: Path, context: Context, *, model: str, samples
 
 
 def reranked_fine_tuning(folder: Path, context: Context, *, model: str, samples: Path, judge: Path) -> Made:
-    """The same once more, on what the judge of steps has left of it, the soundest solutions first."""
+    """The same once more, on as many solutions of each problem, chosen by the judge of steps among all right ones."""
     use = context.config.use_prm_for
     accepted = read_jsonl(samples / ACCEPTED, Solution)
-    problems = {one.id: one for one in read_jsonl(samples / PROBLEMS, Problem)}
-    scorer = load_judge(judge, device=context.config.device)
-    pairs = [(problems[one.problem_id], one) for one in accepted]
-    refused = 0
-    if "filter" in use:
-        verdicts = SoundSteps(scorer, steps_of, threshold=SOUND).many(pairs)
-        refused = sum(verdict is not True for verdict in verdicts)
-        if refused < len(pairs):
-            pairs = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict is True]
-        else:
-            tqdm.write("the judge of steps refuses every solution, so its verdicts tell nothing: none is left out")
-    if "rank" in use:
-        told = scorer.score_steps(
-            [problem.problem for problem, _ in pairs], [steps_of(one.thinking or one.text) for _, one in pairs]
-        )
-        scores = [aggregate(some, "prod") for some in told]
-        order = sorted(range(len(pairs)), key=lambda i: -(scores[i] or 0.0))
-        # Of each problem the sounder half, at least one: what is left is as varied in problems as before.
-        pairs = _best_of_each([pairs[i] for i in order])
-    made = _fine_tuned(folder, context, model=model, samples=samples, accepted=[one for _, one in pairs])
-    return dataclasses.replace(made, counts={**made.counts, "refused_by_judge": refused})
+    problems = {one.id: one.problem for one in read_jsonl(samples / PROBLEMS, Problem)}
+    candidates = accepted + read_jsonl(samples / SPARE, Solution)
+    scores = load_judge(judge, device=context.config.device).score_steps(
+        [problems[one.problem_id] for one in candidates], [steps_of(one.thinking or one.text) for one in candidates]
+    )
+    places = reranked(
+        candidates,
+        scores,
+        wanted=Counter(one.problem_id for one in accepted),
+        rank="rank" in use,
+        refuse="filter" in use,
+    )
+    chosen = [candidates[i] for i in places]
+    made = _fine_tuned(folder, context, model=model, samples=samples, accepted=chosen)
+    counts = {
+        "candidates": len(candidates),
+        "refused_by_judge": sum(refused(one) for one in scores),
+        "taken_though_refused": sum(refused(scores[i]) for i in places),
+    }
+    return dataclasses.replace(made, counts={**made.counts, **counts})
 
 
 def steps_of(text: str) -> list[str]:
@@ -189,14 +185,6 @@ def _spread(solutions: Sequence[Solution]) -> list[Solution]:
         turns.append(seen[one.problem_id])
         seen[one.problem_id] += 1
     return [solutions[i] for i in sorted(range(len(solutions)), key=turns.__getitem__)]
-
-
-def _best_of_each(pairs: Sequence[tuple[Problem, Solution]]) -> list[tuple[Problem, Solution]]:
-    """Of the pairs of each problem, best first, the better half; at least one."""
-    groups: dict[str, list[tuple[Problem, Solution]]] = {}
-    for pair in pairs:
-        groups.setdefault(pair[0].id, []).append(pair)
-    return [pair for group in groups.values() for pair in group[: (len(group) + 1) // 2]]
 
 
 def _fine_tuned(folder: Path, context: Context, *, model: str, samples: Path, accepted: Sequence[Solution]) -> Made:
