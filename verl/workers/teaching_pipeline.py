@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from verl.classmate import cot
 from verl.classmate.config import this_run
 from verl.classmate.cot import CotKind, CotMarkers, CotSpan
-from verl.classmate.row import Answer, Asked, Continuation, MethodPart, ReadRow, ScoredRow, Task, Verdict
+from verl.classmate.row import Answer, Asked, Continuation, MethodPart, ReadRow, ScoredRow, StepRewards, Task, Verdict
 from verl.classmate.seeds import row_key
 from verl.teaching.answers import extract_answer, same_as_truth
 from verl.teaching.config import TeachingConfig
@@ -303,13 +303,21 @@ class TeachingPipeline(RowPipeline):
             return (self.scorer.prompt(row.answer, m),)
         return (self.students.guided_prompt(row.answer.task, m, row.kept_text),)
 
-    async def score(self, row: ReadRow, asked: Sequence[Asked], *, main: Verdict | None = None) -> ScoredRow:
+    async def score(
+        self,
+        row: ReadRow,
+        asked: Sequence[Asked],
+        *,
+        main: Verdict | None = None,
+        steps: StepRewards | None = None,
+    ) -> ScoredRow:
         """The reward of what the students made of the teaching.
 
         Args:
             row: what was read.
             asked: of each student that was asked, in the order of their numbers.
             main: not looked at.
+            steps: not looked at.
         """
         answer, lesson = row.answer, lesson_of(row.answer)
         teaching = self.teaching_in(row.span.text, answer)
