@@ -55,6 +55,7 @@ def test_classmates_read_the_last_turn_of_a_tool_agent(world: World, tmp_path: P
     assert run("debug", "debug=true") == found
 
 
+@pytest.mark.long
 def test_rows_that_cannot_be_made_are_counted(world: World, tmp_path: Path) -> None:
     agents = data_with_agents(world, tmp_path / "data", ["failing"])
     folder = tmp_path / "run"

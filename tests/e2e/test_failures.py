@@ -19,6 +19,7 @@ STEPS = 5
 """Killed in steps 2 and 4, whole in 1 and 3, excluded in 5."""
 
 
+@pytest.mark.long
 def test_a_killed_classmate_is_restarted_then_excluded(world: World, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     arguments = settings(

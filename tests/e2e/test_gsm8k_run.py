@@ -17,6 +17,7 @@ LIMIT, TRAIN_ROWS, VAL_ROWS = 320, 512, 16
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_gsm8k_goes_through(world: World, tmp_path: Path, sample_data: Callable[[str], Path]) -> None:
     data = tmp_path / "gsm8k"
     train, test = sample_data("gsm8k_train.jsonl"), sample_data("gsm8k_test.jsonl")

@@ -118,7 +118,7 @@ def replayed(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) 
 
 
 @pytest.mark.guards("failed judge averaged as 0 or -1")
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_process_trains_on_a_faulty_judge(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def close(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@pytest.mark.long
 def test_one_rank_and_two_with_classmates_are_the_same_run(world: World, tmp_path: Path) -> None:
     common = [*SHORT, "trainer.total_training_steps=2", "trainer.save_freq=-1", graded_reward(tmp_path)]
     halves = ["trainer.n_gpus_per_node=2", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16"]

@@ -142,7 +142,7 @@ def walk(desk: Desk, world: World, *beside: str) -> None:
     assert_generates(model_folder(study), study)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_from_warmup_to_a_model_that_generates(world: World, tmp_path: Path) -> None:
     assert sorted((*CHAIN, *BESIDE)) == TRAINING, "every script that trains is run here"
     desk = Desk(tmp_path, world, "debug=true")

@@ -39,6 +39,7 @@ def taught(folder: Path, step: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.acceptance("T2")
+@pytest.mark.long
 def test_schedules_and_one_process_agree(teacher_world: list[str], tmp_path: Path) -> None:
     """The same outlines, teachings, answers, rewards and advantages; and replay finds them again."""
 
@@ -197,6 +198,7 @@ def failed(row: dict[str, Any]) -> bool:
 
 
 @pytest.mark.acceptance("T13")
+@pytest.mark.long
 def test_a_student_that_dies_costs_rows_and_no_reward(teacher_world: list[str], tmp_path: Path) -> None:
     """What it was asked when it died is counted and never scored; how much that is depends on the moment."""
     folder = tmp_path / "run"

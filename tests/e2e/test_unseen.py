@@ -65,6 +65,7 @@ def numbers(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="deterministic runs are refused on a GPU")
+@pytest.mark.long
 def test_a_training_is_the_same_with_and_without_one(world: World, tmp_path: Path) -> None:
     script, counts = tmp_path / "counting.py", tmp_path / "counts.json"
     script.write_text(_COUNTING)

@@ -175,7 +175,7 @@ if __name__ == "__main__":
 
 
 @vllm_installed
-@pytest.mark.slow
+@pytest.mark.long
 def test_vllm_takes_every_sync(tmp_path: Path) -> None:
     """Three syncs of changing weights into a real vLLM engine: each time its log-probs are those of transformers."""
     from verl.plugin.platform.platform_cpu import PlatformCPU

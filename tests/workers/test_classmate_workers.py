@@ -172,7 +172,7 @@ def test_an_engine_that_answers_only_pings_is_restarted(start: Start) -> None:
     assert running.ask() == [before]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sleep_and_wake_of_engines_that_hang_have_an_end(start: Start) -> None:
     """On a GPU, which is played here, others need their memory at once: they are killed, and healed later."""
     running = start(2, classmate_ping_timeout=PING_S, classmate_sleep_timeout=PING_S, classmate_request_timeout=PING_S)

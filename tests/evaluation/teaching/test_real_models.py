@@ -75,7 +75,7 @@ def read(run: Path) -> dict[str, Any]:
     return content
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_last_checkpoint_of_a_run_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = compose("rcl_trainer", prepare_overrides(["hardware=cpu", *make_world(tmp_path)]))
     assert config is not None

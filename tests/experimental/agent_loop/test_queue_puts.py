@@ -197,7 +197,7 @@ def values(column: Any) -> list[Any]:
     return column.tolist() if hasattr(column, "tolist") else list(column)
 
 
-@pytest.mark.parametrize("units", [1, 3])
+@pytest.mark.parametrize("units", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_the_queue_gives_back_what_it_does_of_upstreams_rows(units: int) -> None:
     """A real queue, whose storage units share the rows: every type that a row of the agent loop holds, in any order."""
     rows: list[dict[str, Any]] = [

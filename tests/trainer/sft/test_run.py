@@ -118,7 +118,7 @@ def test_a_finished_run_is_not_trained_again(small: Small, finished: tuple[Path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("saved", [4, 3])
+@pytest.mark.parametrize("saved", [pytest.param(4, marks=pytest.mark.long), 3])
 def test_killed_it_goes_on_to_the_same_numbers(
     saved: int, small: Small, finished: tuple[Path, str], tmp_path: Path
 ) -> None:
