@@ -88,6 +88,8 @@ def as_problem(given: "Problem | str | Mapping[str, Any]") -> Problem:
         return given
     if isinstance(given, str):
         given = {"problem": given}
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{given!r:.80} is no problem; write a text, or {{'problem': ..., 'answer': ...}}")
     known = {one.name for one in dataclasses.fields(Problem)}
     values = {key: value for key, value in given.items() if key in known and key != "meta"}
     values.setdefault("problem", given.get("question"))

@@ -23,8 +23,10 @@ from verl.classmate.cot import CotMarkers
 from verl.classmate.errors import ConfigError
 from verl.classmate.outcome import Outcome
 from verl.classmate.reply import Reply
+from verl.reasoning.answers import THINK
 from verl.reasoning.backends import Completion, SamplingParams
 from verl.reasoning.blocking import await_here
+from verl.reasoning.opened_prompts import behind_prompt, taking_system
 
 PLAIN_CHAT = (
     "{%- for message in messages %}"
@@ -244,6 +246,7 @@ class TokenBackend(ABC):
             ids, error = prompt_ids(
                 self.tokenizer, prompt, "", self._system, template_kwargs=self._template_kwargs, max_len=limit
             )
+            text = behind_prompt(self.tokenizer, ids, text)
             text_ids = plain_ids(self.tokenizer, text)
             if error is not None or not text_ids or len(ids) + len(text_ids) >= limit:
                 return []
@@ -266,7 +269,16 @@ def prompt_ids(
     template_kwargs: Mapping[str, Any] | None = None,
     max_len: int,
 ) -> tuple[list[int], str | None]:
-    """What a model reads: the chat with its generation prompt and the prefix; or why it cannot be asked."""
+    """What a model reads: the chat with its generation prompt and the prefix; or why it cannot be asked.
+
+    A template that takes no system role has its text in the user's turn. A thought that the template opens is not
+    opened again by the prefix.
+    """
+    if system:
+        tokenizer = taking_system(tokenizer, json.dumps(tokenizer.chat_template))
+    if prefix.lstrip().startswith(THINK.start):
+        asked, _ = prompt_ids(tokenizer, prompt, "", system, template_kwargs=template_kwargs, max_len=max_len)
+        prefix = behind_prompt(tokenizer, asked, prefix)
     turns = [{"role": "system", "content": system}] if system else []
     built = prompts.build(
         [*turns, {"role": "user", "content": prompt}],

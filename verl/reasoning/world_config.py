@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from verl.classmate.errors import ConfigError
-from verl.data_preprocessing.reasoning_world.build import make_world
+from verl.data_preprocessing.reasoning_world.build import MODELS, make_world
 from verl.data_preprocessing.reasoning_world.measure import MAX_TOKENS
 from verl.data_preprocessing.reasoning_world.rl_settings import STEPS
 from verl.data_preprocessing.reasoning_world.rows import PROBLEMS, PROBLEMS_VAL
@@ -33,17 +35,32 @@ def embedded(output_dir: Path, given: dict[str, Any]) -> tuple[dict[str, Any], t
         given: what the user wrote; `world` and `world_size` (`full` or `short`) are taken out of it.
 
     Raises:
-        ConfigError: a size that is unknown.
+        ConfigError: a size that is unknown, or an option that the pipeline does not take.
     """
     folder, size = Path(str(given.pop(WORLD, None) or output_dir / WORLD)), given.pop("world_size", "full")
     seed = int(given.get("seed") or 0)
     if size not in _SIZES:
         raise ConfigError(f"world_size={size} is not possible; write one of: {', '.join(_SIZES)}")
     spec = ReasoningWorldSpec(seed=seed)
+    models = folder.expanduser().resolve() / MODELS
+    values = {
+        "base_model_name": str(models / "base"),
+        "student_model_name": str(models / "student"),
+        "output_dir": str(output_dir),
+        **_settings(_SIZES[size]),
+    }
+    # A mistake is told before the minutes that a world takes.
+    _check(values, given)
     world = make_world(folder, _short(spec) if size == "short" else spec)
-    problems = read_jsonl(world.file(PROBLEMS), Problem), read_jsonl(world.file(PROBLEMS_VAL), Problem)
-    models = {"base_model_name": str(world.model("base")), "student_model_name": str(world.model("student"))}
-    return {**models, "output_dir": str(output_dir), **_settings(_SIZES[size])}, problems
+    return values, (read_jsonl(world.file(PROBLEMS), Problem), read_jsonl(world.file(PROBLEMS_VAL), Problem))
+
+
+def _check(values: dict[str, Any], given: dict[str, Any]) -> None:
+    # It imports torch.
+    from verl.reasoning.pipeline_config import read_config
+
+    merged: Any = OmegaConf.to_container(OmegaConf.merge(OmegaConf.create(values), OmegaConf.create(given)))
+    read_config(merged)
 
 
 _SIZES: Mapping[str, int] = {"full": 1, "short": 0}

@@ -88,7 +88,7 @@ def distillation_loss(
 
     Args:
         logits_BTV: the student's, for the token behind each place.
-        labels_BT: the tokens themselves; `IGNORE` on prompt and padding.
+        labels_BT: the tokens themselves; `IGNORE` on prompt and padding. A batch may have none that is learnt.
         teacher: of the learnt tokens of all rows, in their order; None where `alpha` is 0.
         temperature: T, of both.
         alpha: weight of the divergence.
@@ -97,6 +97,8 @@ def distillation_loss(
         num_tokens: learnt tokens of the step of which this batch is a part; None: of this batch.
     """
     tokens = num_tokens if num_tokens is not None else int((labels_BT[:, 1:] != IGNORE).sum())
+    # A batch without learnt tokens has a loss of 0, whose gradient is 0 too; 0 / 0 would end all weights.
+    tokens = max(1, tokens)
     parts: list[torch.Tensor] = []
     hard = soft = math.nan
     if beta != 0 or alpha == 0:

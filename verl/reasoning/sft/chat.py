@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
+from verl.reasoning.opened_prompts import behind_prompt
 from verl.reasoning.token_backend import PLAIN_CHAT
-from verl.teaching.chat_ids import written_turn
+from verl.teaching.chat_ids import given_turn, written_turn
 
 IGNORE = -100
 """Label of a token that is read but not learnt."""
@@ -71,8 +72,10 @@ def chat_tokenizer(model: Any) -> Any:
 
 
 def encode(tokenizer: Any, problem: str, answer: str) -> Row:
-    """One row, in the chat template of the tokenizer."""
-    turn = written_turn(tokenizer, [{"role": "user", "content": problem}], written=answer)
+    """One row, in the chat template of the tokenizer; a thought that the template opens is not opened again."""
+    chat = [{"role": "user", "content": problem}]
+    answer = behind_prompt(tokenizer, given_turn(tokenizer, chat), answer)
+    turn = written_turn(tokenizer, chat, written=answer)
     return Row(ids=tuple(turn.given + turn.written), given=len(turn.given))
 
 
