@@ -1,5 +1,6 @@
 """Backends: the embedded engine against plain transformers, replay, and what requests look like."""
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.classmate.toy_tokenizers import TOKENIZERS
+from tests.classmate.toy_tokenizers import TOKENIZERS, byte_bpe
 from tests.e2e.tiny import make_tiny_world
 from verl.classmate.errors import ConfigError
 from verl.reasoning.backend_engines import EngineBackend
@@ -218,3 +219,17 @@ def test_a_server_that_is_not_there_is_said(folder: Path, tmp_path: Path) -> Non
     backend = EngineBackend(str(folder), engine="openai", servers=str(file))
     with pytest.raises(ConfigError, match="names no server"):
         backend.generate(["1+1=?"])
+
+
+def test_a_template_that_opens_the_thought_or_has_no_system() -> None:
+    tokenizer = copy.deepcopy(byte_bpe())
+    refuses = "{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    tokenizer.chat_template = (
+        "{% for m in messages %}" + refuses + "<{{ m.role }}>{{ m.content }}\n{% endfor %}<assistant>{{ '<think>\\n' }}"
+    )
+    for prefix in ("<think>\nI add", "I add"):
+        ids, why = prompt_ids(tokenizer, "3 + 4?", prefix, "Be brief.", max_len=999)
+        text = tokenizer.decode(ids)
+        assert why is None
+        assert text.startswith("<user>Be brief.")
+        assert text.endswith("3 + 4?\n<assistant><think>\nI add")

@@ -6,6 +6,7 @@ import pytest
 
 from verl.classmate.errors import ConfigError
 from verl.reasoning.pipeline_config import ReasoningPipelineConfig, read_config
+from verl.reasoning.records import as_problem
 from verl.reasoning.run import main
 
 
@@ -75,3 +76,24 @@ def test_mistakes_of_a_command_are_one_line(
 def test_without_arguments_the_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "config=embedded" in capsys.readouterr().out
+
+
+def test_stage_4_without_stage_3_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="write enable_rejection_sampling=True, or enable_prm_training=False"):
+        read_config({"enable_rejection_sampling": False})
+    read_config({"enable_rejection_sampling": False, "enable_prm_training": False})
+
+
+@pytest.mark.parametrize("wrong", ["pure_rl_iteration=3", "prm.mc_rollout=3", "pure_rl.algorithm=ppoo"])
+def test_mistakes_are_told_before_a_world_is_built(
+    wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config=embedded", f"output_dir={tmp_path / 'out'}", wrong]) == 2
+    assert wrong.partition("=")[0].rpartition(".")[2] in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_problem_is_said() -> None:
+    for given in (None, 3.5, ["3 + 4?"], {"problem": None}, " "):
+        with pytest.raises(ValueError, match="write .*problem"):
+            as_problem(given)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from verl.classmate.errors import ConfigError
 from verl.classmate.typed import parse
+from verl.reasoning.choices import check_choices
 from verl.reasoning.distill.config import DistillationConfig
 from verl.reasoning.evaluation import EvalSettings
 from verl.reasoning.prm.config import PRMConfig
@@ -120,6 +121,12 @@ class ReasoningPipelineConfig:
         unknown = sorted(set(self.use_prm_for) - {"rank", "filter"})
         _require(not unknown, f"use_prm_for has {unknown}; write some of rank, filter")
         _require(bool(self.stages), "all stages are switched off; enable one")
+        _require(
+            "rejection" in self.stages or "prm" not in self.stages,
+            "enable_prm_training learns from the solutions of stage 3; write enable_rejection_sampling=True, or "
+            "enable_prm_training=False",
+        )
+        check_choices(self)
         # Each is read once here, for its errors.
         self.rl_config("model"), self.cot_config("model"), self.rejection_config(), self.fine_tuning(), self.judging()
         self.prm_config("model", Path("prm")), self.distillation("teacher", "student", Path("distilled"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from verl.classmate.errors import ConfigError
+from verl.reasoning.choices import check_choices
 from verl.reasoning.search.refining import TEMPLATE
 from verl.reasoning.search.tools import AGGREGATES
 from verl.reasoning.similarity import SimilarityName
@@ -84,6 +85,7 @@ class RejectionSamplingConfig:
     """Of all draws."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         checks = {
             "num_samples: write 1 or more": self.num_samples >= 1,
             "oversample: write 1 or more": self.oversample >= 1,

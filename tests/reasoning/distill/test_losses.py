@@ -215,3 +215,14 @@ def test_other_vocabularies_are_refused_in_words(tmp_path: Path) -> None:
     check_vocabularies(first, first)
     with pytest.raises(ConfigError, match=r"vocabularies differ .* write mode='gold' or 'seq'"):
         check_vocabularies(first, second)
+
+
+def test_a_batch_without_learnt_tokens_changes_no_weight() -> None:
+    logits = torch.randn(2, 3, 5, requires_grad=True)
+    labels = torch.full((2, 3), IGNORE)
+    teacher = TeacherTokens(log_probs=torch.zeros(0, 5))
+    loss = distillation_loss(logits, labels, teacher, temperature=2.0, alpha=0.5, beta=0.5).loss
+    loss.backward()
+    assert loss.item() == 0
+    assert logits.grad is not None
+    assert logits.grad.abs().sum() == 0

@@ -1,7 +1,11 @@
 """Rows of fine-tuning: what is learnt is the answer alone, in the ids of generation."""
 
+import copy
+
 import pytest
 
+from tests.classmate.template_families import FAMILIES
+from tests.classmate.toy_tokenizers import byte_bpe
 from tests.reasoning.sums import sums_tokenizer
 from verl.reasoning.sft.chat import IGNORE, collate, encode, encode_all, pairs_of
 from verl.teaching.chat_ids import given_turn
@@ -47,3 +51,12 @@ def test_a_row_without_a_text_is_refused() -> None:
         pairs_of({"What is 1 + 2?": " "})
     with pytest.raises(ValueError, match="no rows"):
         pairs_of([])
+
+
+def test_a_thought_that_the_template_opens_is_opened_once() -> None:
+    tokenizer = copy.deepcopy(byte_bpe())
+    for family in FAMILIES.values():
+        tokenizer.chat_template = family.template
+        row = encode(tokenizer, "What is 3 + 4?", "<think>\nAdd them.\n</think>\n\nIt is 7.")
+        assert tokenizer.decode(row.ids).count("<think>") == 1, family
+        assert tokenizer.decode(row.ids[row.given :]).count("Add them.\n</think>\n\nIt is 7.") == 1

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from verl.classmate.errors import ConfigError
+from verl.reasoning.choices import check_choices
 from verl.reasoning.sft.settings import FineTuneSettings, Precision
 
 Mode = Literal["seq", "logit", "on_policy", "gold"]
-MODES = ("seq", "logit", "on_policy", "gold")
 
 ALIASES = {"gpt2-small": "gpt2"}
 """Names of the original document that the hub does not know."""
@@ -121,8 +121,7 @@ class DistillationConfig:
     """Folder of traces, models and numbers; the same command goes on in it."""
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ConfigError(f"mode={self.mode!r} is not possible; write one of: {', '.join(MODES)}")
+        check_choices(self)
         counts = ["batch_size", "gradient_accumulation_steps", "num_epochs", "n_teacher", "max_per_problem"]
         counts += ["difficulty_stages", "difficulty_samples", "patience", "eval_samples", "max_length", "save_every"]
         for name in (*counts, "on_policy_samples"):

@@ -11,6 +11,7 @@ docs/reasoning_rl.md
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from verl.reasoning.choices import check_choices
 from verl.reasoning.rl.presets import with_presets
 from verl.stepwise.schedules import Schedule, ScheduleKind, TargetEntropy
 
@@ -200,6 +201,7 @@ class PureRLConfig:
     """Further settings of the trainer, `key=value`; they come last."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         _check_numbers(self)
         self._check_combinations()
 

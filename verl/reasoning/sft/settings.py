@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from verl.classmate.errors import ConfigError
+from verl.reasoning.choices import check_choices
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
@@ -55,6 +56,7 @@ class FineTuneSettings:
     """Where; auto: a GPU if there is one."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         for name in ("epochs", "batch_size", "micro_batch_size", "max_length"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} is no count; write 1 or more")
