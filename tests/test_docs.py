@@ -53,6 +53,7 @@ CLAIMS = {
     r"python -m verl\.evaluation\.pipelines .*": [
         "tests/evaluation/test_pipelines.py::test_means_over_runs_are_those_by_hand"
     ],
+    r"python -m verl\.evaluation\.monitorability .*": ["tests/evaluation/monitorability/test_command.py"],
     r"python -m verl\.evaluation\.step_judges.*": ["tests/evaluation/step_judges/test_report.py"],
     r"python -m verl\.reasoning\.prm\.processbench .*": [
         "tests/reasoning/prm/test_scorers.py::test_the_command_runs_with_both_kinds_of_models"
