@@ -21,6 +21,8 @@ import numpy as np
 from verl.evaluation.study.statistics import mean_of, t_quantile
 from verl.utils.significance import LEVEL, percentiles
 
+HEAD = ("number", "value", "cluster t", "cluster bootstrap", "rows", "problems", "seeds")
+"""Of a table with a line for each estimate."""
 UNDEFINED = "undefined"
 """What is written where there is no number."""
 RESAMPLES = 2000
@@ -56,6 +58,19 @@ class Clustered:
     per_seed: dict[str, float | None]
     """The number of each seed; those without one have no part in the estimate."""
 
+    def cells(self, name: str) -> tuple[str, ...]:
+        """Its line in a table under `HEAD`."""
+        seeds = sum(value is not None for value in self.per_seed.values())
+        return (
+            name,
+            UNDEFINED if self.value is None else f"{self.value:.3f}",
+            _ends(self.t) + (f" ({self.t_over})" if self.t else ""),
+            _ends(self.bootstrap),
+            str(self.rows),
+            str(self.problems),
+            f"{seeds} of {len(self.per_seed)}",
+        )
+
     def as_json(self) -> dict[str, Any]:
         """With `UNDEFINED` where there is nothing."""
         return {
@@ -75,6 +90,14 @@ def shown(value: float | Interval | None) -> float | list[float] | str:
     if value is None:
         return UNDEFINED
     return list(value) if isinstance(value, tuple) else value
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of cells in columns, below `HEAD`."""
+    widths = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (HEAD, *rows)
+    ]
 
 
 def clustered(
@@ -126,6 +149,33 @@ def clustered(
     )
 
 
+def clustered_mean(
+    values: Sequence[float | None],
+    *,
+    problems: Sequence[Hashable],
+    seeds: Sequence[Hashable],
+    bounds: Interval = (-math.inf, math.inf),
+    seed: int = 0,
+) -> Clustered:
+    """Of a number a row; rows that have none (None) are left out.
+
+    Raises:
+        ValueError: sequences of different lengths.
+    """
+    known = [(value, *of) for value, *of in zip(values, problems, seeds, strict=True) if value is not None]
+    numbers = np.array([value for value, *_ in known], dtype=float)
+
+    def mean(rows: np.ndarray) -> Statistic:
+        def statistic(weights: np.ndarray) -> np.ndarray:
+            with np.errstate(invalid="ignore"):
+                return weights @ numbers[rows] / weights.sum(axis=1)
+
+        return statistic
+
+    names = [one for _, one, _ in known], [one for *_, one in known]
+    return clustered(mean, problems=names[0], seeds=names[1], bounds=bounds, seed=seed)
+
+
 def _jackknife(problem: np.ndarray, statistic: Statistic, value: float) -> Interval | None:
     """None with fewer than two problems, or where the number hinges on a single one."""
     clusters = np.unique(problem)
@@ -171,3 +221,7 @@ def _times(generator: np.random.Generator, n: int) -> np.ndarray:
 
 def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+def _ends(interval: Interval | None) -> str:
+    return UNDEFINED if interval is None else f"[{interval[0]:.3f}, {interval[1]:.3f}]"

@@ -19,11 +19,9 @@ from pathlib import Path
 
 from verl.classmate.errors import ConfigError
 from verl.evaluation.arguments import OneLineParser
-from verl.evaluation.clusters import UNDEFINED, Clustered, Interval
+from verl.evaluation.clusters import table
 from verl.evaluation.monitorability.measured import Group, Limits, measured
 from verl.evaluation.monitorability.rows import COMPONENT, MAIN_SCORE, Dumped, read_rows
-
-_HEAD = ("number", "value", "cluster t", "cluster bootstrap", "rows", "problems", "seeds")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -97,24 +95,10 @@ def _table(group: Group) -> str:
         reasons = ", ".join(f"{count} with {reason}" for reason, count in sorted(group.left_out.items()))
         lines.append(f"left out of the first three: {reasons}")
     lines += [f"{count} rows of {kind.value} are undecided" for kind, count in group.undecided.items() if count]
-    rows = [_HEAD, *(_cells(name, number) for name, number in group.numbers.items())]
+    rows = [number.cells(name) for name, number in group.numbers.items()]
     for kind, numbers in group.sets.items():
-        rows += [_cells(f"{kind.value} {name}", number) for name, number in numbers.items()]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(lines)
-
-
-def _cells(name: str, number: Clustered) -> tuple[str, ...]:
-    seeds = sum(value is not None for value in number.per_seed.values())
-    counted = f"{seeds} of {len(number.per_seed)}" if number.per_seed else "0"
-    value = UNDEFINED if number.value is None else f"{number.value:.3f}"
-    t = _interval(number.t) + (f" ({number.t_over})" if number.t else "")
-    return name, value, t, _interval(number.bootstrap), str(number.rows), str(number.problems), counted
-
-
-def _interval(ends: Interval | None) -> str:
-    return UNDEFINED if ends is None else f"[{ends[0]:.3f}, {ends[1]:.3f}]"
+        rows += [number.cells(f"{kind.value} {name}") for name, number in numbers.items()]
+    return "\n".join([*lines, *table(rows)])
 
 
 if __name__ == "__main__":
