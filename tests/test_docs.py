@@ -54,6 +54,7 @@ CLAIMS = {
         "tests/evaluation/test_pipelines.py::test_means_over_runs_are_those_by_hand"
     ],
     r"python -m verl\.evaluation\.monitorability .*": ["tests/evaluation/monitorability/test_command.py"],
+    r"python -m verl\.evaluation\.inference .*": ["tests/evaluation/inference/test_command.py"],
     r"python -m verl\.evaluation\.faithfulness .*": ["tests/evaluation/faithfulness/test_command.py"],
     r"python -m verl\.evaluation\.step_judges.*": ["tests/evaluation/step_judges/test_report.py"],
     r"python -m verl\.reasoning\.prm\.processbench .*": [

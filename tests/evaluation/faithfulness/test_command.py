@@ -6,24 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.classmate.toy_tokenizers import TOKENIZERS
 from tests.evaluation.dumped_runs import made
-from tests.tiny_qwen3 import tiny_qwen3
+from tests.evaluation.small_models import save_model
 from tests.workers.scripted_rows import CLASSMATES
 from verl.evaluation.faithfulness.__main__ import main
 from verl.reasoning.backend_cache import CachedBackend
 from verl.reasoning.backend_hf import HFBackend
-
-
-def save_model(folder: Path, tokenizer: str) -> Path:
-    import torch
-    from transformers import Qwen3ForCausalLM
-
-    its_tokenizer = TOKENIZERS[tokenizer]()
-    its_tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    Qwen3ForCausalLM(tiny_qwen3(len(its_tokenizer), max_position_embeddings=1024)).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture
