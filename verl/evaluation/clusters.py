@@ -182,7 +182,8 @@ def _jackknife(problem: np.ndarray, statistic: Statistic, value: float) -> Inter
     n = len(clusters)
     if n < 2:
         return None
-    without = statistic((problem[None, :] != clusters[:, None]).astype(float))
+    lots = [clusters[start : start + _AT_ONCE] for start in range(0, n, _AT_ONCE)]
+    without = np.concatenate([statistic((problem[None, :] != lot[:, None]).astype(float)) for lot in lots])
     if not np.isfinite(without).all():
         return None
     spread = math.sqrt((n - 1) / n * float(((without - without.mean()) ** 2).sum()))

@@ -15,7 +15,7 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from verl.classmate.errors import ClassmateEngineError, ConfigError
 from verl.classmate.templates import for_run
 from verl.evaluation import arguments
 from verl.evaluation.backends import ENGINES, opened
-from verl.evaluation.clusters import table
+from verl.evaluation.clusters import UNDEFINED, Clustered, table
 from verl.evaluation.faithfulness.asking import Protocol, Reader, ask
 from verl.evaluation.faithfulness.measured import Faithfulness, measured
 from verl.evaluation.faithfulness.sources import PARAPHRASE, Found, given_paraphrases, read_runs
@@ -173,9 +173,16 @@ def _text(told: dict[str, Any], report: Faithfulness, file: Path) -> str:
         role = "gave rewards" if reader.rewarded else "gave no reward"
         failed = ", ".join(f"{count} {outcome}" for outcome, count in reader.failures.items())
         lines += ["", f"{reader.name} ({role}); no score: {failed or 'none'}"]
-        lines += table([number.cells(name) for name, number in reader.numbers.items()])
-    lines += ["", "together", *table([number.cells(name) for name, number in report.together.items()])]
+        lines += _table(reader.numbers)
+    lines += ["", "together", *_table(report.together)]
     return "\n".join([*lines, "", f"written: {file}"])
+
+
+def _table(numbers: Mapping[str, Clustered]) -> list[str]:
+    """Those that rows have; the others are named below."""
+    lines = table([number.cells(name) for name, number in numbers.items() if number.rows])
+    without = [name for name, number in numbers.items() if not number.rows]
+    return lines + ([f"{UNDEFINED}, since no row has it: {'; '.join(without)}"] if without else [])
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,7 @@ from verl.reasoning.backends import SamplingParams
 from verl.trainer.run.checkpoints import latest_step, step_folders
 from verl.trainer.run.model_folders import model_of
 from verl.trainer.run.state import write_atomically
+from verl.utils.reward_score.cot_monitor import get_verifier
 
 SETTINGS, ROWS, SUMMARY = "inference.json", "rows.jsonl", "summary.json"
 """What stands in the output folder, beside the parts."""
@@ -142,9 +144,12 @@ def _told(items: Sequence[Item], lines: Sequence[Line], given: argparse.Namespac
     numbers = {}
     for name in dict.fromkeys(name for line in lines for name in line.content["scores"]):
         scores = [line.content["scores"].get(name, {}) for line in lines]
-        for number, key in (("accuracy", "right"), ("score", "score")):
+        low, high = get_verifier(name).reward_range
+        bounds = -math.inf if low is None else low, math.inf if high is None else high
+        for number, key, ends in (("accuracy", "right", (0.0, 1.0)), ("score", "score", bounds)):
             values = [None if one.get(key) is None else float(one[key]) for one in scores]
-            numbers[f"{name} {number}"] = clustered_mean(values, problems=problems, seeds=[given.seed] * len(lines))
+            seeds = [given.seed] * len(lines)
+            numbers[f"{name} {number}"] = clustered_mean(values, problems=problems, seeds=seeds, bounds=ends)
     outcomes = Counter(line.content["outcome"] for line in lines)
     summary = {
         "rows": len(lines),
