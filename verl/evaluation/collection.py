@@ -10,24 +10,21 @@ another folder, so that rows of one folder can be compared.
 
 import contextlib
 import functools
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from verl.classmate.errors import ClassmateEngineError, ConfigError
+from verl.classmate.errors import ClassmateEngineError
 from verl.classmate.row import Task
+from verl.evaluation.claiming import claimed
 from verl.evaluation.collecting import Collector, Variation, Work, Written
 from verl.evaluation.teaching.serving import Serving
 from verl.teaching.collected import CollectedTeaching
 from verl.teaching.lesson import StudentLesson
 from verl.teaching.shards import ShardWriter, collection_id, keep_templates, read_shards
 from verl.teaching.templates import Templates
-from verl.trainer.run.state import write_atomically
 
 SETTINGS = "collection.json"
 _LOT, _LARGE_LOT = 32, 2048
@@ -73,19 +70,8 @@ class Collection:
         Raises:
             ConfigError: the folder is in use, or holds a collection with other settings or something else.
         """
-        with contextlib.ExitStack() as stack:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(FileLock(folder / ".lock", timeout=0))
-                _claim(folder, settings)
-                opened = cls(folder=folder, run=collection_id(folder))
-            except Timeout as error:
-                raise ConfigError(
-                    f"{folder} is in use by another collection; wait for it or name another folder"
-                ) from error
-            except OSError as error:
-                raise ConfigError(f"{folder} cannot be written ({error.strerror}); name a folder that can") from error
-            yield opened
+        with claimed(folder, SETTINGS, settings, what="collection"):
+            yield cls(folder=folder, run=collection_id(folder))
 
     def rows(self) -> list[CollectedTeaching]:
         """What is there."""
@@ -192,28 +178,3 @@ async def _lessons(
 
 async def _rows(collector: Collector, written: Sequence[Written], _: Any) -> list[CollectedTeaching]:
     return await collector.rows(written)
-
-
-def _claim(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Marks a folder as a collection with these settings.
-
-    Raises:
-        ConfigError: it is another one's.
-    """
-    file = folder / SETTINGS
-    told = json.loads(json.dumps(settings))
-    if not file.exists():
-        if any(folder.glob("*.jsonl")):
-            raise ConfigError(f"{folder} holds shards of something else (no {SETTINGS}); name another folder")
-        write_atomically(file, json.dumps(told, indent=1, sort_keys=True) + "\n")
-        return
-    try:
-        found = json.loads(file.read_text())
-    except ValueError as error:
-        raise ConfigError(f"{file} is damaged; name another folder, or put it back") from error
-    differing = sorted(key for key in {*found, *told} if found.get(key) != told.get(key))
-    if differing:
-        raise ConfigError(
-            f"{folder} holds a collection that differs in {', '.join(differing)}; name another folder, or write the "
-            "old values to go on with it"
-        )

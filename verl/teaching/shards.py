@@ -21,7 +21,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import yaml
 
@@ -81,6 +81,13 @@ def _own_name(file: Path) -> Path:
     return file.with_name(f".{file.name}.{secrets.token_hex(8)}")
 
 
+class HasJson(Protocol):
+    """A row of some kind."""
+
+    def to_json(self) -> str:
+        """Its line, without an end."""
+
+
 class ShardWriter:
     """Adds rows to a folder, in a file of its own that begins with the first row."""
 
@@ -89,7 +96,7 @@ class ShardWriter:
         self._folder = folder
         self._file: IO[bytes] | None = None
 
-    def add(self, rows: Iterable[CollectedTeaching]) -> None:
+    def add(self, rows: Iterable[HasJson]) -> None:
         """Writes rows; when it returns, what kills this process cannot take them away."""
         lines = b"".join(f"{row.to_json()}\n".encode(errors="replace") for row in rows)
         if not lines:

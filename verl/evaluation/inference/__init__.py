@@ -1,0 +1,1 @@
+"""A model answers a file of questions, and verifiers score what it wrote; resumable by row."""
