@@ -95,5 +95,5 @@ def test_mistakes_are_told_before_a_world_is_built(
 
 def test_what_is_no_problem_is_said() -> None:
     for given in (None, 3.5, ["3 + 4?"], {"problem": None}, " "):
-        with pytest.raises(ValueError, match="write .*problem"):
+        with pytest.raises(ValueError, match=r"write .*problem"):
             as_problem(given)  # type: ignore[arg-type]
