@@ -74,7 +74,7 @@ def length_names() -> set[str]:
         for kind in ("", "_non_aborted")
         for name in ("mean", "max", "min", "clip_ratio")
     ]
-    return set(main_model_lengths(dict.fromkeys(of_verl, 1.0)))
+    return set(main_model_lengths(dict.fromkeys(of_verl, 1.0), [1], limit=1))
 
 
 OF_LIKELIHOOD = {"classmate_likelihood", "classmate_likelihood_gain"}

@@ -40,13 +40,22 @@ def test_lengths_of_all_classmates_and_of_each() -> None:
 def test_the_policys_lengths_have_the_names_of_the_specification() -> None:
     upstream = {
         "response_length/mean": 3.0,
-        "response_length_non_aborted/clip_ratio": 0.5,
+        "response_length/clip_ratio": 0.25,
+        "response_length_non_aborted/max": 4.0,
         "response_length/cot/mean": 2.0,
     }
-    assert main_model_lengths(upstream) == {
-        "response_length/main_model/mean": 3.0,
-        "response_length/main_model_non_aborted/clip_ratio": 0.5,
-    }
+    found = main_model_lengths(upstream, [0, 4, 5, 9], limit=5)
+    assert found["response_length/main_model/mean"] == 3.0
+    assert found["response_length/main_model_non_aborted/max"] == 4.0
+    assert found["response_length/clip_ratio"] == found["response_length/main_model/clip_ratio"] == 0.5
+    assert found["response_length_non_aborted/clip_ratio"] == pytest.approx(2 / 3)
+    assert "response_length/main_model/min" not in found
+
+
+def test_no_response_at_the_limit_is_no_clipped_one() -> None:
+    upstream = {"response_length/clip_ratio": 0.5}
+    assert main_model_lengths(upstream, [3, 4], limit=64)["response_length/clip_ratio"] == 0.0
+    assert "response_length_non_aborted/clip_ratio" not in main_model_lengths({}, [0, 0], limit=64)
 
 
 def test_metrics_count_failures_and_skip_them_in_means() -> None:

@@ -10,6 +10,7 @@ import torch
 
 from tests.e2e.recorded import is_timed
 from tests.e2e.world import MAIN, World, finished, graded_reward, metrics, rows, settings, start
+from tests.trainer.ppo.recomputed_metrics import differences
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,6 +44,10 @@ def whole(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("deterministic") / "whole"
     finished([*MAIN, *_arguments(world, folder)], log=folder.with_suffix(".txt"))
     return folder
+
+
+def test_metrics_are_those_that_the_dumps_say(whole: Path) -> None:
+    assert differences(whole) == []
 
 
 def test_same_numbers_in_every_run_and_after_kill_and_resume(world: World, whole: Path, tmp_path: Path) -> None:

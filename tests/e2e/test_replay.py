@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.world import MAIN, ROOT, World, finished, graded_reward, rows, settings
+from tests.trainer.ppo.recomputed_metrics import differences
 
 pytestmark = pytest.mark.slow
 REWARD = "reward_model.classmate_cot_reward_configs"
@@ -45,6 +46,10 @@ def test_the_numbers_are_those_of_the_run(run: Path, options: list[str]) -> None
     shown = json.loads(done.stdout)
     assert shown["differences"] == 0
     assert len(shown["rows"]) == len(rows(run, 1)) or options == ["--validation"]
+
+
+def test_metrics_are_those_that_the_dumps_say(run: Path) -> None:
+    assert differences(run) == []
 
 
 def test_a_person_reads_a_row(run: Path) -> None:

@@ -1,5 +1,6 @@
 """The page of the reasoning pipeline: its commands, its example and its table of imports, as a user tries them."""
 
+import dataclasses
 import importlib
 import json
 import re
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from verl.reasoning import pipeline, run
 from verl.reasoning.pipeline_config import ReasoningPipelineConfig
@@ -87,9 +89,16 @@ def test_keys_that_the_page_advises_are_options() -> None:
         "prm": ReasoningPipelineConfig().prm_config("model", Path("prm")),
         "distill": ReasoningPipelineConfig().distillation("teacher", "student", Path("distill")),
     }
-    named = re.findall(rf"`({'|'.join(nodes)})\.(\w+)", advice)
-    assert len(named) > 15
-    assert not [f"{node}.{key}" for node, key in named if not hasattr(nodes[node], key)]
+    named = re.findall(rf"`({'|'.join(nodes)})\.(\w+)(?:=([^`]+))?`", advice)
+    assert len(named) > 30
+    assert not [f"{node}.{key}" for node, key, _ in named if not hasattr(nodes[node], key)]
+    for node, key, value in named:
+        if value:
+            dataclasses.replace(nodes[node], **{key: yaml.safe_load(value)})  # type: ignore[type-var]
+    top = re.findall(r"`([a-z_]+)=([^`]+)`", advice)
+    assert len(top) > 5
+    for key, value in top:
+        ReasoningPipelineConfig(**{key: yaml.safe_load(value)})
 
 
 @pytest.mark.long

@@ -1,10 +1,12 @@
 """A stage runs once, goes on after a kill, runs again when its inputs changed, and leaves models without copies."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 
-from verl.reasoning.manifest import NAME
+from verl.reasoning.manifest import NAME, STARTED
 from verl.reasoning.stage_runs import Made, StageRuns, place_model
 
 
@@ -47,6 +49,37 @@ def test_a_killed_stage_goes_on_from_what_it_left(tmp_path: Path) -> None:
     StageRuns(tmp_path, on_event=said.append).run("rl", stage, config=1)
     assert stage.found == [False, True]
     assert said[-1] == "rl: goes on (it was not finished)"
+
+
+def test_what_a_stage_cost_is_kept_over_kills_and_reruns(tmp_path: Path) -> None:
+    stage = Stage()
+    stage.killed = True
+    with pytest.raises(KeyboardInterrupt):
+        StageRuns(tmp_path, on_event=print).run("rl", stage, config=1)
+    # The attempt began a minute before its last file was written.
+    started = tmp_path / "rl" / STARTED
+    told = json.loads(started.read_text())
+    started.write_text(json.dumps({**told, "since": (tmp_path / "rl" / "checkpoint").stat().st_mtime - 60}))
+    os.utime(started, (told["since"] - 60,) * 2)
+    stage.killed = False
+    runs = StageRuns(tmp_path, on_event=print)
+    runs.run("rl", stage, config=1)
+    assert runs.seconds["rl"] < 30
+    assert runs.costs["rl"].seconds == pytest.approx(60 + runs.seconds["rl"], abs=1)
+    again = StageRuns(tmp_path, on_event=print)
+    again.run("rl", stage, config=1)
+    assert again.seconds["rl"] == 0
+    assert again.costs["rl"] == runs.costs["rl"]
+    assert again.costs["rl"].counts == {"problems": 2}
+
+
+def test_a_stage_made_by_an_older_version_has_no_known_cost(tmp_path: Path) -> None:
+    folder = StageRuns(tmp_path, on_event=print).run("rl", Stage(), config=1)
+    told = json.loads((folder / NAME).read_text())
+    (folder / NAME).write_text(json.dumps({key: value for key, value in told.items() if key != "seconds"}))
+    runs = StageRuns(tmp_path, on_event=print)
+    runs.run("rl", Stage(), config=1)
+    assert runs.costs["rl"].seconds is None
 
 
 def test_a_stage_with_another_config_begins_anew(tmp_path: Path) -> None:

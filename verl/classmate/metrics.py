@@ -258,14 +258,25 @@ def _finite(values: Iterable[float]) -> np.ndarray:
     return np.array([value for value in values if math.isfinite(value)], dtype=float)
 
 
-def main_model_lengths(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Upstream's lengths of the policy's responses, under the names that stand beside `response_length/classmate`."""
-    return {
-        f"response_length/main_model{kind}/{statistic}": metrics[f"response_length{kind}/{statistic}"]
-        for kind in ("", "_non_aborted")
-        for statistic in ("mean", "max", "min", "clip_ratio")
-        if f"response_length{kind}/{statistic}" in metrics
-    }
+def main_model_lengths(metrics: Mapping[str, float], lengths: Sequence[int], *, limit: int) -> dict[str, float]:
+    """Upstream's lengths of the policy's responses, also under the names that stand beside `response_length/classmate`.
+
+    Upstream's clip ratios compare with the longest response of the step; these are the shares that reach the limit.
+
+    Args:
+        metrics: upstream's.
+        lengths: tokens of each response.
+        limit: `data.max_response_length`.
+    """
+    found: dict[str, float] = {}
+    for kind, there in (("", lengths), ("_non_aborted", [length for length in lengths if length])):
+        for name in ("mean", "max", "min"):
+            if (value := metrics.get(f"response_length{kind}/{name}")) is not None:
+                found[f"response_length/main_model{kind}/{name}"] = value
+        if there:
+            share = sum(length >= limit for length in there) / len(there)
+            found |= {f"response_length{k}/clip_ratio": share for k in (kind, f"/main_model{kind}")}
+    return found
 
 
 def validation_metrics(

@@ -10,7 +10,7 @@ docs/reasoning_runs.md was made so.
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +75,15 @@ def tables(runs: Sequence[Mapping[str, Any]]) -> str:
             _mean([run["timings"].get(name) for run in runs], digits=0),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    whole = _mean([sum(run["timings"].values()) / 60 for run in runs], digits=1)
+    whole = _mean([_whole(run["timings"].values()) for run in runs], digits=1)
     lines += ["", f"A whole run, its evaluations included, took {whole} minutes."]
     return "\n".join(lines)
+
+
+def _whole(seconds: Iterable[float | None]) -> float | None:
+    """Minutes; None where those of a stage are not known."""
+    known = list(seconds)
+    return None if None in known else sum(one for one in known if one is not None) / 60
 
 
 def _mean(values: Sequence[float | None], digits: int = 3) -> str:

@@ -90,13 +90,15 @@ def begin(folder: Path, inputs: StageInputs) -> Literal["skip", "resume", "fresh
         logger.info("%s: nothing to do, its outputs are those of these inputs", inputs.stage)
         return "skip"
     started = _read(folder / STARTED)
+    spent = _spent(folder, started)
     resumes = started is not None and _difference(started, told) is None
     if not resumes and folder.is_dir() and not all(one.name.endswith(".partial") for one in folder.iterdir()):
         aside = next(path for i in range(1, 10**6) if not (path := folder.with_name(f"{folder.name}.old-{i}")).exists())
         folder.rename(aside)
         reason += f"; what was there is in {aside.name}"
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / STARTED, json.dumps(told, indent=2))
+    clock = {"since": time.time(), "seconds_before": spent if resumes else 0.0}
+    write_atomically(folder / STARTED, json.dumps({**told, **clock}, indent=2))
     # What is half written from now on must not be taken for whole.
     (folder / NAME).unlink(missing_ok=True)
     logger.info("%s: %s, since %s", inputs.stage, "goes on" if resumes else "from its beginning", reason)
@@ -121,10 +123,26 @@ def finish(
     hashes = {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)} for name in names}
     content = {**inputs.told(), "config_text": _plain(inputs.config), "counts": dict(counts or {}), "files": hashes}
     content["digest"] = _digest({name: one["sha256"] for name, one in hashes.items()})
+    content["seconds"] = _seconds(_read(folder / STARTED))
     content["written_at"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     write_atomically(folder / NAME, json.dumps(content, indent=2, ensure_ascii=False))
     (folder / STARTED).unlink(missing_ok=True)
     return content
+
+
+def seconds_of(folder: Path) -> float | None:
+    """How long a finished stage took, all attempts together; None where its manifest does not say.
+
+    Of an attempt that was killed counts the time up to the last file that it wrote.
+    """
+    written = _read(folder / NAME)
+    return None if written is None else written.get("seconds")
+
+
+def counts_of(folder: Path) -> dict[str, float]:
+    """What a finished stage has counted; empty where it is not finished."""
+    written = _read(folder / NAME)
+    return {} if written is None else dict(written.get("counts", {}))
 
 
 def is_current(folder: Path, inputs: StageInputs) -> bool:
@@ -245,6 +263,20 @@ def _text_of(function: Callable[..., Any]) -> str:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _seconds(started: Mapping[str, Any] | None) -> float | None:
+    if started is None or "since" not in started:
+        return None
+    return float(started["seconds_before"] + max(0.0, time.time() - started["since"]))
+
+
+def _spent(folder: Path, started: Mapping[str, Any] | None) -> float:
+    """Seconds of the attempts before, as far as their files show."""
+    if started is None or "since" not in started:
+        return 0.0
+    times = [path.stat().st_mtime for path in folder.rglob("*") if path.is_file()]
+    return float(started["seconds_before"] + max(0.0, max(times, default=0.0) - started["since"]))
 
 
 def _files(folder: Path) -> list[str]:

@@ -24,7 +24,8 @@ from verl.reasoning.difficulty import check_disjoint, decontaminate, split_by_pr
 from verl.reasoning.evaluation import FEW_PROBLEMS, EvalReport, compared
 from verl.reasoning.model_folder import ModelFolder, revision_of_model
 from verl.reasoning.pipeline_config import ReasoningPipelineConfig
-from verl.reasoning.pipeline_report import report_text
+from verl.reasoning.pipeline_figure import draw
+from verl.reasoning.pipeline_report import FIGURE, report_text
 from verl.reasoning.records import Problem, as_problems, write_jsonl
 from verl.reasoning.rewards import Reward, as_reward
 from verl.reasoning.scoring import math_reward
@@ -87,7 +88,8 @@ class ReasoningModelPipeline:
 
         Returns:
             `models` (stage -> `ModelFolder`), `metrics` (model -> report), `stages_completed`, `current_stage`,
-            `best_model_path`, `best_stage`, `report_path`, `artifacts`, `timings` (seconds).
+            `best_model_path`, `best_stage`, `report_path`, `artifacts`, `timings` (seconds of each stage, over all
+            runs that it needed; None: not known), `timings_this_run`, `costs` (what each stage counted).
 
         Raises:
             ConfigError: another pipeline runs in the folder, or a model is not there.
@@ -351,10 +353,17 @@ class _Run:
             "best_model_path": models.get(self._best, ModelFolder(config.base_model_name)),
             "report_path": str(root / "pipeline_report.md"),
             "artifacts": artifacts,
-            "timings": dict(self._runs.seconds),
+            "timings": {name: cost.seconds for name, cost in self._runs.costs.items()},
+            "timings_this_run": dict(self._runs.seconds),
+            "costs": {name: dict(cost.counts) for name, cost in self._runs.costs.items()},
         }
         tests = self._reports["test"]
-        write_atomically(root / "pipeline_report.md", report_text(config, tests, self._best, self._runs.seconds))
+        try:
+            draw(tests, root / FIGURE)
+        except Exception as error:
+            # A picture is no reason to lose the report of a run of hours.
+            self._say(f"{FIGURE} could not be drawn ({error}); the report has its numbers")
+        write_atomically(root / "pipeline_report.md", report_text(config, tests, self._best, self._runs))
         write_atomically(root / "pipeline_report.json", json.dumps(results, indent=1, default=str) + "\n")
         self._say(f"report: {root / 'pipeline_report.md'}; best model: {self._best} ({results['best_model_path']})")
         return results

@@ -35,6 +35,16 @@ class Made:
     """Of problems, solutions, failures, for a person."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a stage took, over all runs that it needed."""
+
+    seconds: float | None
+    """By the wall (`manifest.seconds_of`); None: not known."""
+    counts: Mapping[str, float]
+    """Of its manifest."""
+
+
 class StageRuns:
     """The folders of one pipeline."""
 
@@ -49,6 +59,8 @@ class StageRuns:
         self.root, self._resume, self._on_event = root, resume, on_event
         self.seconds: dict[str, float] = {}
         """How long each stage took in this process; 0 for one that was skipped."""
+        self.costs: dict[str, Cost] = {}
+        """What each stage took in all, also where it was done before."""
 
     def run(
         self,
@@ -77,13 +89,19 @@ class StageRuns:
         if todo == "skip":
             self._on_event(f"{name}: done before, nothing has changed")
             self.seconds[name] = 0.0
+            self.costs[name] = _cost(folder)
             return folder
         self._on_event(f"{name}: {'goes on' if todo == 'resume' else 'begins'} ({reason})")
         started = time.monotonic()
         made = work(folder)
         manifest.finish(folder, inputs, counts=made.counts, files=_files(folder, made.files))
         self.seconds[name] = time.monotonic() - started
+        self.costs[name] = _cost(folder)
         return folder
+
+
+def _cost(folder: Path) -> Cost:
+    return Cost(seconds=manifest.seconds_of(folder), counts=manifest.counts_of(folder))
 
 
 def place_model(source: Path | str, folder: Path) -> Path:

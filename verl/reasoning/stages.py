@@ -37,6 +37,7 @@ from verl.reasoning.rejection import RejectionSampler
 from verl.reasoning.reranking import refused, reranked
 from verl.reasoning.rewards import Reward
 from verl.reasoning.rl.cot import ChainOfThoughtTrainer
+from verl.reasoning.rl.running import lines
 from verl.reasoning.rl.trainer import PureRLTrainer
 from verl.reasoning.sft.fine_tune import fine_tune, told_of
 from verl.reasoning.stage_runs import MODEL, Made, place_model
@@ -103,7 +104,8 @@ def cot(folder: Path, context: Context, *, model: str, problems: Sequence[Proble
 def _trained(folder: Path, result: Any, steps: int, problems: int) -> Made:
     place_model(result.checkpoint, folder)
     write_atomically(folder / "history.json", json.dumps(result.history, indent=1, default=str) + "\n")
-    return Made(files=(MODEL, "history.json"), counts={"steps": steps, "problems": problems})
+    tokens = sum(line.get("perf/total_num_tokens") or 0 for line in lines(result.run_folder))
+    return Made(files=(MODEL, "history.json"), counts={"steps": steps, "problems": problems, "tokens": tokens})
 
 
 def rejection(folder: Path, context: Context, *, model: str, problems: Sequence[Problem]) -> Made:

@@ -46,6 +46,7 @@ class StepRecorder:
         """
         self._collector = TeachingCollector.of_run(config, run)
         self._folder = run.folder
+        self._longest = int(config.data.max_response_length)
         self._console = run.console
         segments = ["classmate_segments"] if run.advantage.per_segment else []
         self._tensors = ["advantages", "classmate_mask", *segments]
@@ -82,9 +83,12 @@ class StepRecorder:
         infos, records = _split_extra_fields(extra_fields)
         columns = [rows[name].unbind() for name in self._tensors]
         records = [with_advantage(record, *tensors) for record, *tensors in zip(records, *columns, strict=True)]
+        for name in [name for name in metrics if name.startswith("_")]:
+            metrics.pop(name)  # Upstream's own notes, which are no numbers.
         metrics.update(step_metrics(infos))
         metrics.update(teaching_metrics(records))
-        metrics.update(main_model_lengths(metrics))
+        lengths = [len(record.answer.response_ids) for record in records]
+        metrics.update(main_model_lengths(metrics, lengths, limit=self._longest))
         metrics.update(judge_metrics(records))
         metrics["training/rows_lost"] = float(self.rows_lost)
         # Where rows are read beside the log-probs, the trainer has timed how long it waited.
