@@ -8,12 +8,12 @@ import torch
 
 from tests.e2e.tiny import make_tiny_world
 from tests.e2e.world import rows, steps
+from tests.reasoning.rl.letters import PROBLEMS, letters
 from verl.reasoning.rl.config import PureRLConfig
 from verl.reasoning.rl.cot import METRICS, ChainOfThoughtTrainer, CoTConfig
 from verl.reasoning.rl.trainer import PureRLTrainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-PROBLEMS = [{"problem": f"{a} + {a} = ?", "answer": str(2 * a)} for a in range(8)]
 SMALL = {
     "batch_size": 4,
     "group_size": 4,
@@ -29,13 +29,6 @@ SMALL = {
     "entropy_coef_decay": 0.5,
     "save_interval": 100,
 }
-
-
-def letters(problem: str, solution: str) -> float | None:
-    """Share of the letters a to m; a text that begins with z cannot be scored."""
-    if solution.startswith("z"):
-        return None
-    return sum("a" <= letter <= "m" for letter in solution) / max(1, len(solution))
 
 
 def check_schedules(folder: Path) -> None:

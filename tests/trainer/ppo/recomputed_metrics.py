@@ -44,8 +44,18 @@ NOT_IN_DUMPS = (
 )
 """Metrics of the machine, of the update, of what never came to be a row, and of prompts."""
 OUTCOMES = (
-    *("ok", "empty_cot", "engine_error", "excluded", "judge_error", "no_answer", "no_partner", "not_needed"),
-    *("template_error", "timeout", "too_long", "unfinished_cot"),
+    "ok",
+    "empty_cot",
+    "engine_error",
+    "excluded",
+    "judge_error",
+    "no_answer",
+    "no_partner",
+    "not_needed",
+    "template_error",
+    "timeout",
+    "too_long",
+    "unfinished_cot",
 )
 NEVER_ASKED = NOT_ASKED | {"not_needed"}
 WRITTEN = {"ok", "no_answer", "judge_error"}

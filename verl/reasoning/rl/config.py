@@ -8,6 +8,7 @@ what a run did is in its `config.yaml`. The original's values are `preset="seed"
 docs/reasoning_rl.md
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -145,7 +146,7 @@ class PureRLConfig:
     target_entropy: float | None = None
     """Mean entropy of a token, in nats, towards which the coefficient is steered from entropy_coef_start on."""
     schedule_kind: ScheduleKind = "exp"
-    """Of both: exp, linear, cosine, constant (the start), piecewise (the points)."""
+    """Of both: exp, linear, cosine, constant (the start), piecewise (the points; the start for the one without)."""
     temperature_points: tuple[tuple[int, float], ...] = ()
     """piecewise: pairs (iteration from 0, temperature)."""
     entropy_points: tuple[tuple[int, float], ...] = ()
@@ -256,7 +257,7 @@ class PureRLConfig:
     def temperature(self, iterations: int) -> Schedule:
         """Of sampling, in a training of so many iterations."""
         return Schedule(
-            kind=self.schedule_kind,
+            kind=self._kind(self.temperature_points),
             start=self.temperature_start,
             end=self.temperature_end,
             decay=self.temperature_decay,
@@ -268,13 +269,18 @@ class PureRLConfig:
         """Of the coefficient of the entropy, in a training of so many iterations."""
         steered = self.target_entropy is not None
         return Schedule(
-            kind="constant" if steered else self.schedule_kind,
+            kind="constant" if steered else self._kind(self.entropy_points),
             start=self.entropy_coef_start,
             end=self.entropy_coef_start if steered else self.entropy_coef_end,
             decay=self.entropy_coef_decay,
             steps=iterations,
             points=self.entropy_points,
         )
+
+    def _kind(self, points: Sequence[tuple[int, float]]) -> ScheduleKind:
+        """Of a schedule with these points: piecewise where there are some, if any schedule is."""
+        other = (*self.temperature_points, *self.entropy_points)
+        return "constant" if self.schedule_kind == "piecewise" and other and not points else self.schedule_kind
 
     @property
     def controller(self) -> TargetEntropy | None:
