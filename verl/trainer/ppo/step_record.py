@@ -83,8 +83,6 @@ class StepRecorder:
         infos, records = _split_extra_fields(extra_fields)
         columns = [rows[name].unbind() for name in self._tensors]
         records = [with_advantage(record, *tensors) for record, *tensors in zip(records, *columns, strict=True)]
-        for name in [name for name in metrics if name.startswith("_")]:
-            metrics.pop(name)  # Upstream's own notes, which are no numbers.
         metrics.update(step_metrics(infos))
         metrics.update(teaching_metrics(records))
         lengths = [len(record.answer.response_ids) for record in records]
@@ -104,7 +102,8 @@ class StepRecorder:
             self._folder.dump_rows(step, (record.to_json() for record in records))
         if self._collector is not None:
             self._collector.keep(step, records)
-        self._folder.write_metrics(step, metrics)
+        # Upstream passes itself notes that are no metrics under such names.
+        self._folder.write_metrics(step, {name: x for name, x in metrics.items() if not name.startswith("_")})
 
     def leave(
         self,
