@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoTokenizer
 
 from tests.e2e.world import MAIN, PROMPTS, ROLLOUTS, World, finished, graded_reward, metrics, rows, settings, steps
@@ -27,6 +28,7 @@ def job(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, s
         f"reward_model.classmate_cot_reward_configs.classmate_reward_weight={WEIGHT}",
         f"trainer.total_training_steps={STEPS}",
         "trainer.save_freq=2",
+        "trainer.logger=[console,tensorboard]",
         graded_reward(folder),
     ]
     terminal = finished([*MAIN, *settings(world, folder / "run", *overrides)], log=folder / "terminal.txt")
@@ -99,6 +101,20 @@ def test_metrics_are_those_of_the_rows(job: tuple[Path, str]) -> None:
 
 
 @pytest.mark.guards("exactly one classmate asserted")
+def test_tensorboard_has_the_same_names_and_numbers(job: tuple[Path, str]) -> None:
+    events = EventAccumulator(str(job[0] / "logs" / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    shown = {(event.step, tag): event.value for tag in events.Tags()["scalars"] for event in events.Scalars(tag)}
+    written = {
+        (line["step"], name): value
+        for line in metrics(job[0])
+        for name, value in line.items()
+        if name != "step" and value is not None
+    }
+    assert written.keys() == shown.keys()
+    assert shown == {place: pytest.approx(value, rel=1e-5, abs=1e-7) for place, value in written.items()}
+
+
 def test_every_row_tells_its_story(job: tuple[Path, str], world: World) -> None:
     folder, _ = job
     tokenizers = [AutoTokenizer.from_pretrained(path) for path in world.classmates]
